@@ -1,0 +1,33 @@
+# make demo, make test: on a fresh machine these set up everything, then do their job.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test check format bench clean
+
+demo: $(READY)  ## figure 2 on a small grid, with pictures
+	$(BIN)/vbmem figure2 --out demo --rows 8 32 128 --code-sizes 50 200 800
+
+test: $(READY)  ## the whole test suite
+	$(BIN)/pytest -n auto
+
+check: $(READY)  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## benchmarks, each a table and JSON on the same run
+	$(BIN)/python benchmarks/write.py
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache

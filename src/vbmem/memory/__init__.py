@@ -1,0 +1,25 @@
+"""Memories over codes: plain tensors in, closed-form variational Bayes, nothing of networks or images."""
+
+from vbmem.memory.base import Memory
+from vbmem.memory.kanerva import KanervaMemory
+from vbmem.memory.memories import (
+    CategoricalMemory,
+    GaussianMemory,
+    MixtureMemory,
+    ShiftedGaussianMemory,
+    TreeMemory,
+)
+from vbmem.memory.state import Addresses, Bound, MemoryState
+
+__all__ = [
+    "Addresses",
+    "Bound",
+    "CategoricalMemory",
+    "GaussianMemory",
+    "KanervaMemory",
+    "Memory",
+    "MemoryState",
+    "MixtureMemory",
+    "ShiftedGaussianMemory",
+    "TreeMemory",
+]

@@ -1,0 +1,245 @@
+"""What all memories share: sizes, the prior, and reading from a written state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from vbmem.linalg import inverse, inverse_cholesky, log_det
+from vbmem.memory import engine
+from vbmem.memory.checks import check_codes, check_positive, check_shape, check_size, check_state
+from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
+
+Scale = float | Tensor
+
+
+class Memory(ABC):
+    """A latent-space memory over codes of size C, and the prior it starts from.
+
+    Args:
+        code_size: C.
+        rows: K, the factor rows of a cluster.
+        clusters: H.
+        partitions: G, into which a code is cut.
+        noise_var: sigma_z^2, a positive number (or a scalar tensor, which may be trained).
+        row_var: U_0 = row_var * I, or a full matrix [.., K, K].
+        row_mean: R_0, a number or [.., K, C], the same for every cluster.
+        loc_var: v_b0 of the cluster locations, or None for a memory without them.
+        loc_mean: mu_b0, a number or [.., C].
+
+    Leading dimensions of the prior's tensors are batch dimensions and broadcast against those of the codes.
+    """
+
+    kind: ClassVar[str]
+    sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows")
+    prior_names: ClassVar[tuple[str, ...]] = ("noise_var", "row_var", "row_mean")
+
+    def __init__(
+        self,
+        code_size: int,
+        rows: int,
+        clusters: int = 1,
+        partitions: int = 1,
+        *,
+        noise_var: Scale,
+        row_var: Scale,
+        row_mean: Scale = 0.0,
+        loc_var: Scale | None = None,
+        loc_mean: Scale = 0.0,
+    ) -> None:
+        self.code_size = check_size("code_size", code_size)
+        self.rows = check_size("rows", rows)
+        self.clusters = check_size("clusters", clusters)
+        self.partitions = check_size("partitions", partitions)
+        if code_size % partitions:
+            raise ValueError(
+                f"partitions={partitions} does not divide code_size={code_size}; choose a divisor"
+            )
+        self.noise_var, self.row_var, self.row_mean = noise_var, row_var, row_mean
+        self.loc_var, self.loc_mean = loc_var, loc_mean
+        self._check_prior()
+
+    def _check_prior(self) -> None:
+        for name in ("noise_var", "row_var", "loc_var"):
+            if (value := getattr(self, name)) is not None:
+                check_positive(name, value)
+        if isinstance(self.noise_var, Tensor) and self.noise_var.ndim:
+            raise ValueError(
+                f"noise_var must be one number, got a tensor of shape {list(self.noise_var.shape)}"
+            )
+        if isinstance(self.row_var, Tensor) and self.row_var.ndim:
+            check_shape("row_var", self.row_var, *self._row_var_shape)
+        if isinstance(self.row_mean, Tensor) and self.row_mean.ndim:
+            check_shape("row_mean", self.row_mean, self.rows, self.code_size)
+        if isinstance(self.loc_mean, Tensor) and self.loc_mean.ndim:
+            check_shape("loc_mean", self.loc_mean, self.code_size)
+
+    @property
+    def _row_var_shape(self) -> tuple[int, ...]:
+        return self.rows, self.rows
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={getattr(self, name)}" for name in self.sizes)
+        return f"{type(self).__name__}({sizes})"
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments: sizes and prior."""
+        return {name: getattr(self, name) for name in (*self.sizes, *self.prior_names)}
+
+    def resize(self, **sizes: int) -> Self:
+        """A memory with the same prior and other sizes, for example `resize(clusters=100)`.
+
+        Networks trained with the one work with the other: no parameter depends on these sizes.
+        """
+        resizable = [name for name in self.sizes if name in ("rows", "clusters")]
+        for name in sizes:
+            if name not in resizable:
+                raise ValueError(
+                    f"{type(self).__name__} cannot change {name!r}; it has {' and '.join(resizable)}"
+                )
+        return type(self)(**(self.config() | sizes))
+
+    def prior(self, like: Tensor) -> Prior:
+        """The prior as the engine takes it, with the dtype and device of `like`."""
+        clusters, rows = self.layout
+        row_var, row_mean = as_tensor(self.row_var, like), as_tensor(self.row_mean, like)
+        loc_mean = as_tensor(self.loc_mean, like)
+        if row_var.ndim == 0:
+            row_var = row_var * torch.eye(rows, dtype=like.dtype, device=like.device)
+        if row_mean.ndim == 0:
+            row_mean = row_mean.expand(rows, self.code_size)
+        if loc_mean.ndim == 0:
+            loc_mean = loc_mean.expand(self.code_size)
+        factor = inverse_cholesky(row_var, "the prior covariance of the rows (row_var)")
+        return Prior(
+            noise_var=as_tensor(self.noise_var, like),
+            row_mean=self.split(row_mean).unsqueeze(-3),
+            row_precision=self.lift(inverse(factor), -3).unsqueeze(-3),
+            row_logdet=self.lift(log_det(factor), -1).unsqueeze(-1),
+            loc_mean=self.split(loc_mean.unsqueeze(-2)),
+            loc_var=as_tensor(0.0 if self.loc_var is None else self.loc_var, like).unsqueeze(-1),
+            has_location=self.loc_var is not None,
+        )
+
+    @property
+    def layout(self) -> tuple[int, int]:
+        """(H, K) of the engine's model."""
+        return self.clusters, self.rows
+
+    def split(self, codes: Tensor) -> Tensor:
+        """Codes as the engine takes them: [.., T, C], for the tree [.., G, T, C / G]."""
+        return codes
+
+    def join(self, parts: Tensor) -> Tensor:
+        """Inverse of `split`."""
+        return parts
+
+    def lift(self, tensor: Tensor, dim: int) -> Tensor:
+        """Make room for the partitions at `dim`, where there are any."""
+        return tensor
+
+    def reduce(self, tensor: Tensor, dim: int) -> Tensor:
+        """Sum over the partitions at `dim`, where there are any."""
+        return tensor
+
+    def prior_state(
+        self,
+        batch: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> MemoryState:
+        """The empty memory: q(M) = p(M) and q(b) = p(b)."""
+        like = self.split(torch.empty(*batch, 1, self.code_size, dtype=dtype, device=device))
+        return self._state_of(self.prior(like), like.shape[:-2])
+
+    def _state_of(self, prior: Prior, batch: tuple[int, ...]) -> MemoryState:
+        clusters, rows = self.layout
+        part_size = prior.loc_mean.shape[-1]
+        batch = torch.broadcast_shapes(batch, prior.row_mean.shape[:-3], prior.loc_mean.shape[:-2])
+        row_cov = inverse(inverse_cholesky(prior.row_precision, "the prior precision of the rows"))
+        return MemoryState(
+            row_mean=prior.row_mean.expand(*batch, clusters, rows, part_size),
+            row_cov=row_cov.expand(*batch, clusters, rows, rows),
+            loc_mean=prior.loc_mean.expand(*batch, clusters, part_size),
+            loc_var=prior.loc_var.expand(*batch, clusters),
+        )
+
+    def _enter(
+        self, codes: Tensor, state: MemoryState | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Prior, Tensor]:
+        """Checks, then codes, mask and prior in the engine's layout, moved by the offset that comes fourth.
+
+        The model is the same after moving codes, prior and state together. With the codes near the origin, float32
+        loses nothing to the cancellation of |z|^2 against |b|^2.
+        """
+        check_codes(codes, self.code_size, mask)
+        if state is not None:
+            check_state(state, codes, *self.layout, self.code_size // self.partitions)
+        prior = self.prior(codes)
+        parts = self.split(codes)
+        if mask is None:
+            centre = parts.detach().mean(-2, keepdim=True)
+        else:
+            mask = self.lift(mask, -2)
+            parts = parts.where(mask.unsqueeze(-1), 0)  # NaN in a masked frame must not reach a sum
+            frames = mask.sum(-1, keepdim=True).clamp_min(1).unsqueeze(-1)
+            centre = parts.detach().sum(-2, keepdim=True) / frames
+        if not prior.has_location:
+            centre = torch.zeros_like(centre)
+        return parts - centre, mask, prior.translate(-centre), centre
+
+    @abstractmethod
+    def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
+        """q(y_t) of every frame given a written memory."""
+
+    def bound(
+        self, codes: Tensor, state: MemoryState, addresses: Addresses, code_var: Tensor | None = None
+    ) -> Bound:
+        """The evidence lower bound of an episode, every term in closed form, in nats (not per frame).
+
+        Args:
+            codes: [.., T, C]; the means, if the codes have a posterior variance.
+            code_var: that variance, broadcastable to the codes; then the first term is the expected KL of the codes
+                instead of their log-likelihood.
+
+        Frames that were masked in the write have assignments of 0 and do not count.
+        """
+        mask = self.reduce(addresses.assignment.sum(-1), -2) > 0  # [.., T], as it was in the write
+        codes = codes.expand(*mask.shape, self.code_size)
+        parts, mask, prior, centre = self._enter(codes, state, mask)
+        if code_var is not None:
+            code_var = self.split(code_var.expand_as(codes))
+        return engine.bound(parts, state.translate(-centre), addresses, prior, code_var).map(
+            lambda term: self.reduce(term, -1)
+        )
+
+    def reconstruct(self, state: MemoryState, codes: Tensor) -> Tensor:
+        """The expected code read back from memory, E[M'w + b | z]: [.., T, C]."""
+        return self.join(engine.reconstruct(state, self.address(state, codes)))
+
+    def log_predictive(self, state: MemoryState, codes: Tensor) -> Tensor:
+        """Log density of new codes under the written memory, in nats: [.., T].
+
+        The uncertainty of q(M) and q(b) is integrated out. Exact for a categorical memory; with rows, the variance
+        w'Uw that q(M) adds is replaced by its mean tr U, which keeps each cluster's mean and covariance exact but
+        makes it Gaussian. Assignments and weights are drawn from their priors, in a tree independently for each
+        partition.
+        """
+        parts, _, prior, centre = self._enter(codes, state)
+        return self.reduce(engine.log_predictive(parts, state.translate(-centre), prior), -2)
+
+    def sample(self, state: MemoryState, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`n` new codes from the written memory: [.., n, C]. Memory, addresses and code are all drawn (paper, G.1)."""
+        check_size("n", n)
+        check_state(state, state.row_mean, *self.layout, self.code_size // self.partitions)
+        return self.join(engine.sample(state, self.prior(state.row_mean), n, generator))
+
+
+def as_tensor(value: Scale, like: Tensor) -> Tensor:
+    """A number or tensor with the dtype and device of `like`."""
+    if isinstance(value, Tensor):
+        return value.to(like)
+    return torch.full((), value, dtype=like.dtype, device=like.device)

@@ -1,0 +1,82 @@
+"""Argument checks, made once, at the boundary: one sentence saying what was wrong and what was expected."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vbmem.linalg import may_wait
+from vbmem.memory.state import MemoryState
+
+
+def check_size(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return value
+
+
+def check_positive(name: str, value: float | Tensor) -> None:
+    """A positive number, or a tensor whose entries (of a matrix: whose diagonal) are positive."""
+    if isinstance(value, Tensor):
+        if not may_wait(value):
+            return
+        entries = value if value.ndim < 2 else value.diagonal(dim1=-2, dim2=-1)
+        if not bool((entries > 0).all() and value.isfinite().all()):
+            raise ValueError(f"{name} must be positive and finite, got {value.tolist()}")
+    elif not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be positive and finite, got {value}")
+
+
+def check_shape(name: str, value: Tensor, *expected: int) -> None:
+    """The last dimensions of a tensor."""
+    if tuple(value.shape[-len(expected) :]) != expected:
+        sizes = ", ".join(map(str, expected))
+        raise ValueError(f"{name} must have the shape [.., {sizes}], got {list(value.shape)}")
+
+
+def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> None:
+    """codes [.., T, C] floating and finite, T >= 1; mask [.., T] boolean on the same device."""
+    if not isinstance(codes, Tensor):
+        raise ValueError(
+            f"codes must be a torch.Tensor, got {type(codes).__name__}; torch.as_tensor makes one"
+        )
+    if codes.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"codes must be float32 or float64, got {codes.dtype}; memory algebra is never done in less"
+        )
+    if codes.ndim < 2 or codes.shape[-1] != code_size:
+        raise ValueError(
+            f"codes must have the shape [.., frames, {code_size}] for code_size={code_size}, got {list(codes.shape)}"
+        )
+    if codes.shape[-2] == 0:
+        raise ValueError(f"an episode needs at least one frame, got codes of shape {list(codes.shape)}")
+    if mask is not None:
+        if mask.dtype != torch.bool:
+            raise ValueError(f"mask must be boolean (True where a frame counts), got {mask.dtype}")
+        if mask.shape != codes.shape[:-1]:
+            raise ValueError(
+                f"mask must have the shape {list(codes.shape[:-1])}, one entry a frame, got {list(mask.shape)}"
+            )
+        if mask.device != codes.device:
+            raise ValueError(
+                f"codes are on {codes.device} but the mask is on {mask.device}; move one of them"
+            )
+    if may_wait(codes):
+        finite = codes.isfinite().all(-1)
+        if not bool((finite if mask is None else finite | ~mask).all()):
+            raise ValueError("codes hold NaN or infinity; mask those frames out or mend them first")
+
+
+def check_state(state: MemoryState, like: Tensor, clusters: int, rows: int, code_size: int) -> None:
+    """A state of this memory's sizes, with the dtype and device of the codes."""
+    tensor = state.row_mean
+    if tuple(tensor.shape[-3:]) != (clusters, rows, code_size):
+        raise ValueError(
+            f"the state belongs to another memory: its rows have the shape {list(tensor.shape[-3:])}, expected "
+            f"[{clusters}, {rows}, {code_size}] (clusters, rows, code size)"
+        )
+    if tensor.dtype != like.dtype or tensor.device != like.device:
+        raise ValueError(
+            f"codes are {like.dtype} on {like.device} but the state is {tensor.dtype} on {tensor.device}; "
+            "convert one of them with .to(...)"
+        )

@@ -1,0 +1,228 @@
+"""Mean-field variational Bayes for the one model behind every memory (paper, theorems C.1 to C.5):
+
+    z | s=h, w  ~  N( M_h' w + b_h ,  sigma_z^2 I ),     s ~ Cat(1/H),   w ~ N(0, I_K)
+
+with M_h ~ MN(R_0, U_0, I) and b_h ~ N(mu_b0, v_b0 I). Gaussian memory: H=1, no b. Categorical: K=0. Tree: the
+partitions are a batch dimension.
+
+Pure functions over the records of `state`. A write alternates `local_step` (q(w|s), then q(s), then their sufficient
+statistics) and `global_step` (q(b), then q(M)); each of the four raises the bound. Nothing of shape [.., T, H, C]
+is ever built. Inside, frames are the last dimension, [.., H, K, T], so that every product is a plain matrix product.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from vbmem.linalg import inverse, inverse_cholesky, log_det
+from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics
+
+
+def local_step(
+    codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None = None
+) -> tuple[Addresses, Statistics]:
+    """Optimal q(y_t) of every frame given the memory, and the sums over frames the next global step needs.
+
+    codes [.., T, C]; mask [.., T], True where a frame counts.
+    """
+    addresses = address(codes, state, prior, mask)
+    return addresses, statistics(codes, addresses)
+
+
+def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None = None) -> Addresses:
+    """Theorem C.4, q(w|s) and then q(s):
+
+        Sigma_h = (I + (R_h R_h' + C U_h) / sigma^2)^-1,   mu_th = Sigma_h R_h (z_t - b_h) / sigma^2
+        log theta_th = mu_th' Sigma_h^-1 mu_th / 2 + log det Sigma_h / 2
+                       + (z_t . b_h - |b_h|^2 / 2 - C v_h / 2) / sigma^2  + const
+
+    which is the theorem's softmax at the optimal q(w|s). With N = chol(Sigma^-1)^-1 and V = N R / sigma^2, the
+    quadratic term is |V (z - b)|^2 / 2 and mu = N' V (z - b): one product with the codes, and no cancellation.
+    """
+    rows, loc = state.row_mean, state.loc_mean
+    clusters, row_count, code_size = rows.shape[-3:]
+    identity = torch.eye(row_count, dtype=rows.dtype, device=rows.device)
+    precision = identity + (rows @ rows.mT + code_size * state.row_cov) / prior.noise_var
+    factor = inverse_cholesky(precision, "the precision of the addressing weights")
+    projection = factor @ rows / prior.noise_var  # V [.., H, K, C]
+
+    log_theta = -0.5 * log_det(factor).unsqueeze(-1)  # [.., H, 1], then [.., H, T]
+    if prior.has_location:
+        stacked = torch.cat([projection, loc.unsqueeze(-2) / prior.noise_var], dim=-2)
+        products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
+        whitened = products[..., :-1, :] - projection @ loc.unsqueeze(-1)  # V (z - b)  [.., H, K, T]
+        norm = 0.5 * (loc.square().sum(-1) + code_size * state.loc_var) / prior.noise_var
+        log_theta = log_theta + products[..., -1, :] - norm.unsqueeze(-1)
+    else:
+        whitened = (projection.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count))
+    assignment = (log_theta + 0.5 * whitened.square().sum(-2)).softmax(-2)  # [.., H, T]
+    if mask is not None:
+        assignment = assignment * mask.unsqueeze(-2)
+    weight_mean = factor.mT @ whitened  # [.., H, K, T]
+    return Addresses(assignment.mT, weight_mean.movedim(-1, -3), inverse(factor))
+
+
+def statistics(codes: Tensor, addresses: Addresses) -> Statistics:
+    """n, S_z, S_w, S_ww, S_wz of the frames; see `Statistics`."""
+    theta, weights = (
+        addresses.assignment.mT,
+        addresses.weight_mean.movedim(-3, -1),
+    )  # [.., H, T], [.., H, K, T]
+    weighted = theta.unsqueeze(-2) * weights
+    stacked = torch.cat([weighted, theta.unsqueeze(-2)], dim=-2)
+    sums = (stacked.flatten(-3, -2) @ codes).unflatten(-2, stacked.shape[-3:-1])  # [.., H, K + 1, C]
+    count = theta.sum(-1)
+    return Statistics(
+        count=count,
+        code_sum=sums[..., -1, :],
+        weight_sum=weighted.sum(-1),
+        weight_outer=weighted @ weights.mT + count[..., None, None] * addresses.weight_cov,
+        weight_code=sums[..., :-1, :],
+    )
+
+
+def global_step(sums: Statistics, state: MemoryState, prior: Prior) -> MemoryState:
+    """Theorem C.4, q(b) and then q(M), from the statistics and the prior:
+
+    v_b  = (1/v_b0 + n/sigma^2)^-1,            mu_b = v_b (mu_b0/v_b0 + (S_z - R' S_w) / sigma^2)
+    U    = (U_0^-1 + S_ww/sigma^2)^-1,         R    = U (U_0^-1 R_0 + (S_wz - S_w mu_b') / sigma^2)
+    """
+    noise_var, rows = prior.noise_var, state.row_mean
+    loc_mean, loc_var, weight_code = state.loc_mean, state.loc_var, sums.weight_code
+    if prior.has_location:
+        total = noise_var + sums.count * prior.loc_var
+        residual = sums.code_sum - (rows.mT @ sums.weight_sum.unsqueeze(-1)).squeeze(-1)
+        loc_var = prior.loc_var * noise_var / total
+        loc_mean = (noise_var * prior.loc_mean + prior.loc_var.unsqueeze(-1) * residual) / total.unsqueeze(-1)
+        weight_code = weight_code - sums.weight_sum.unsqueeze(-1) * loc_mean.unsqueeze(-2)
+    factor = inverse_cholesky(
+        prior.row_precision + sums.weight_outer / noise_var, "the precision of the memory rows"
+    )
+    row_cov = inverse(factor)
+    row_mean = row_cov @ (prior.row_precision @ prior.row_mean + weight_code / noise_var)
+    return MemoryState(row_mean, row_cov, loc_mean, loc_var)
+
+
+def bound(
+    codes: Tensor, state: MemoryState, addresses: Addresses, prior: Prior, code_var: Tensor | None = None
+) -> Bound:
+    """The evidence lower bound (paper, appendix A), every expectation in closed form; terms of shape [..].
+
+    E |z - M'w - b|^2 needs the statistics only:  sum |z|^2 + tr(G S_ww) - 2 tr(R (S_wz - S_w b')') + n (|b|^2 + C v_b)
+    - 2 b . S_z  with G = R R' + C U. Holds for any state and addresses, optimal or not.
+    """
+    sums = statistics(codes, addresses)
+    rows, loc = state.row_mean, state.loc_mean
+    clusters, row_count, code_size = rows.shape[-3:]
+    frame_weight = addresses.assignment.sum(-1)  # [.., T], 1 or 0
+    frames = sums.count.sum(-1)
+    gram = rows @ rows.mT + code_size * state.row_cov
+    cross = sums.weight_code - sums.weight_sum.unsqueeze(-1) * loc.unsqueeze(-2)
+    squares = (
+        (gram * sums.weight_outer).sum((-1, -2))
+        - 2 * (rows * cross).sum((-1, -2))
+        - 2 * (loc * sums.code_sum).sum(-1)
+        + sums.count * (loc.square().sum(-1) + code_size * state.loc_var)
+    ).sum(-1) + (frame_weight * codes.square().sum(-1)).sum(-1)
+    if code_var is not None:
+        squares = squares + (frame_weight * code_var.sum(-1)).sum(-1)
+    log_likelihood = -0.5 * (
+        squares / prior.noise_var + frames * code_size * (2 * math.pi * prior.noise_var).log()
+    )
+    kl_codes = None
+    if code_var is not None:
+        log_vars = (frame_weight * code_var.log().sum(-1)).sum(-1)
+        entropy = 0.5 * (log_vars + frames * code_size * (1 + math.log(2 * math.pi)))
+        kl_codes = -entropy - log_likelihood
+
+    weight_logdet = log_det(
+        inverse_cholesky(addresses.weight_cov, "the covariance of the addressing weights")
+    )
+    traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1).sum(-1)
+    theta = addresses.assignment
+    return Bound(
+        log_likelihood=log_likelihood if code_var is None else None,
+        kl_codes=kl_codes,
+        kl_assignments=torch.special.xlogy(theta, theta).sum((-1, -2)) + frames * math.log(clusters),
+        kl_weights=0.5 * (traces - sums.count * (weight_logdet + row_count)).sum(-1),
+        kl_rows=_kl_rows(state, prior),
+        kl_locations=_kl_locations(state, prior),
+    )
+
+
+def _kl_rows(state: MemoryState, prior: Prior) -> Tensor:
+    """Sum over clusters of KL(q(M_h) || p(M_h)), paper D.1."""
+    row_count, code_size = state.row_mean.shape[-2:]
+    shift = state.row_mean - prior.row_mean
+    trace = (prior.row_precision * state.row_cov).sum((-1, -2))
+    quadratic = (shift * (prior.row_precision @ shift)).sum((-1, -2))
+    logdet = log_det(inverse_cholesky(state.row_cov, "the covariance of the memory rows"))
+    return 0.5 * (code_size * (trace - row_count - logdet + prior.row_logdet) + quadratic).sum(-1)
+
+
+def _kl_locations(state: MemoryState, prior: Prior) -> Tensor:
+    """Sum over clusters of KL(q(b_h) || p(b_h))."""
+    if not prior.has_location:
+        return torch.zeros_like(state.loc_var).sum(-1)
+    ratio = state.loc_var / prior.loc_var
+    quadratic = (state.loc_mean - prior.loc_mean).square().sum(-1) / prior.loc_var
+    return 0.5 * (state.loc_mean.shape[-1] * (ratio - 1 - ratio.log()) + quadratic).sum(-1)
+
+
+def reconstruct(state: MemoryState, addresses: Addresses) -> Tensor:
+    """E[M'w + b] = sum_h theta_h (R_h' mu_h + b_h) for every frame, [.., T, C]."""
+    theta = addresses.assignment
+    weighted = theta.unsqueeze(-1) * addresses.weight_mean  # [.., T, H, K]
+    return weighted.flatten(-2) @ state.row_mean.flatten(-3, -2) + theta @ state.loc_mean
+
+
+def log_predictive(codes: Tensor, state: MemoryState, prior: Prior) -> Tensor:
+    """log sum_h 1/H N(z; b_h, R_h'R_h + (sigma^2 + v_h + tr U_h) I) for every frame, [.., T].
+
+    Given w, integrating q(M) and q(b) out is exact: N(z; R'w + b, (sigma^2 + v + w'Uw) I). Integrating w ~ N(0, I) out
+    of a variance that depends on it is not Gaussian; the Gaussian with the same mean and covariance stands in for it.
+    Exact for K=0 and where U = 0.
+    """
+    rows, loc = state.row_mean, state.loc_mean
+    clusters, row_count, code_size = rows.shape[-3:]
+    var = prior.noise_var + state.loc_var + state.row_cov.diagonal(dim1=-2, dim2=-1).sum(-1)  # [.., H]
+    identity = torch.eye(row_count, dtype=rows.dtype, device=rows.device)
+    factor = inverse_cholesky(identity + rows @ rows.mT / var[..., None, None], "the predictive covariance")
+    projection = factor @ rows / var.sqrt()[..., None, None]
+    stacked = torch.cat([projection, loc.unsqueeze(-2)], dim=-2)
+    products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
+    whitened = products[..., :-1, :] - projection @ loc.unsqueeze(-1)  # [.., H, K, T]
+    squares = (
+        codes.square().sum(-1).unsqueeze(-2) - 2 * products[..., -1, :] + loc.square().sum(-1).unsqueeze(-1)
+    )
+    quadratic = (squares - whitened.square().sum(-2)) / var.unsqueeze(-1)
+    logdet = code_size * (2 * math.pi * var).log() + log_det(factor)
+    log_density = -0.5 * (quadratic + logdet.unsqueeze(-1))  # [.., H, T]
+    return log_density.logsumexp(-2) - math.log(clusters)
+
+
+def sample(state: MemoryState, prior: Prior, count: int, generator: torch.Generator | None = None) -> Tensor:
+    """Codes drawn from the written memory (paper, G.1), each with its own M, b, s and w: [.., n, C].
+
+    Given s=h and w, M'w + b + noise is N(R_h'w + b_h, (w'U_h w + v_h + sigma^2) I), so M itself is never drawn.
+    """
+    rows, loc = state.row_mean, state.loc_mean
+    clusters, row_count, code_size = rows.shape[-3:]
+    batch = rows.shape[:-3]
+    options = {"dtype": rows.dtype, "device": rows.device, "generator": generator}
+    cluster = torch.randint(clusters, (*batch, count), device=rows.device, generator=generator)
+    weights = torch.randn(*batch, count, row_count, **options)
+    noise = torch.randn(*batch, count, code_size, **options)
+
+    def chosen(per_cluster: Tensor) -> Tensor:  # [.., H, *rest] -> [.., n, *rest]
+        rest = per_cluster.shape[len(batch) + 1 :]
+        index = cluster.reshape(*cluster.shape, *(1 for _ in rest)).expand(*cluster.shape, *rest)
+        return per_cluster.gather(len(batch), index)
+
+    mean = (weights.unsqueeze(-2) @ chosen(rows)).squeeze(-2) + chosen(loc)
+    spread = (weights.unsqueeze(-2) @ chosen(state.row_cov) @ weights.unsqueeze(-1)).squeeze(-1)
+    var = spread + chosen(state.loc_var).unsqueeze(-1) + prior.noise_var
+    return mean + var.sqrt() * noise

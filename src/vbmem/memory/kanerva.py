@@ -1,0 +1,112 @@
+"""The Dynamic Kanerva Machine's memory (Wu et al. 2018), the baseline of figure 2.
+
+The same linear Gaussian model as `GaussianMemory`, another inference: addresses are least-squares projections with a
+fixed variance, and the memory is updated by recursive least squares, frame after frame.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vbmem.linalg import inverse, inverse_cholesky
+from vbmem.memory.base import Memory, Scale
+from vbmem.memory.checks import check_positive, check_size
+from vbmem.memory.state import Addresses, MemoryState, Prior
+
+R0_SCALE = 0.05  # the reference implementation's standard deviation of R_0
+
+
+class KanervaMemory(Memory):
+    """K rows written by the Dynamic Kanerva Machine's rules.
+
+    Args:
+        address_var: the fixed variance of q(w), which is N(mean, address_var I).
+        row_mean: R_0. At R_0 = 0 every address is 0 and nothing is ever written, so by default R_0 is drawn once
+            from N(0, 0.05^2), always the same draw.
+    """
+
+    kind = "kanerva"
+    prior_names = ("address_var", "noise_var", "row_var", "row_mean")
+
+    def __init__(
+        self,
+        code_size: int,
+        rows: int,
+        address_var: Scale = 0.3,
+        noise_var: Scale = 1.0,
+        *,
+        row_mean: Scale | None = None,
+        row_var: Scale = 1.0,
+    ) -> None:
+        if row_mean is None:
+            generator = torch.Generator().manual_seed(0)
+            row_mean = R0_SCALE * torch.randn(
+                check_size("rows", rows), check_size("code_size", code_size), generator=generator
+            )
+        check_positive("address_var", address_var)
+        self.address_var = address_var
+        super().__init__(code_size, rows, noise_var=noise_var, row_var=row_var, row_mean=row_mean)
+
+    def write(self, codes: Tensor) -> tuple[MemoryState, Addresses]:
+        """Online: one pass, each frame addressed with the memory as it then stands.
+
+        w = (R R' + sigma^2 I)^-1 R z;   k = U w / (w'U w + sigma^2);   R += k (z - R'w)';   U -= k w'U
+        """
+        codes, _, prior, _ = self._enter(codes)
+        state = self._state_of(prior, codes.shape[:-2])
+        rows, cov = state.row_mean.squeeze(-3), state.row_cov.squeeze(-3)
+        weights = []
+        for code in codes.split(1, dim=-2):  # [.., 1, C]
+            weight = _project(code, rows, prior)  # [.., 1, K]
+            spread = weight @ cov  # w'U
+            gain = spread.mT / (spread @ weight.mT + prior.noise_var)  # [.., K, 1]
+            rows = rows + gain @ (code - weight @ rows)
+            cov = cov - gain @ spread
+            weights.append(weight)
+        state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), state.loc_mean, state.loc_var)
+        return state, self._addresses(torch.cat(weights, dim=-2))
+
+    def write_iterative(self, codes: Tensor, iterations: int = 50) -> tuple[MemoryState, Addresses]:
+        """Batched: all frames addressed with the same memory, then the memory refitted to all, again and again.
+
+        The refit ignores the addresses' variance:  U = (U_0^-1 + W'W/sigma^2)^-1,  R = U (U_0^-1 R_0 + W'Z/sigma^2).
+        """
+        codes, _, prior, _ = self._enter(codes)
+        state = self._state_of(prior, codes.shape[:-2])
+        rows, precision, rows_0 = (
+            state.row_mean.squeeze(-3),
+            prior.row_precision.squeeze(-3),
+            prior.row_mean.squeeze(-3),
+        )
+        for _ in range(check_size("iterations", iterations)):
+            weights = _project(codes, rows, prior)
+            fitted = precision + weights.mT @ weights / prior.noise_var
+            cov = inverse(inverse_cholesky(fitted, "the precision of the memory rows"))
+            rows = cov @ (precision @ rows_0 + weights.mT @ codes / prior.noise_var)
+        state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), state.loc_mean, state.loc_var)
+        return state, self._addresses(weights)
+
+    def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
+        """Dynamic addressing: the least-squares weights of each frame given a written memory."""
+        codes, mask, prior, _ = self._enter(codes, state, mask)
+        return self._addresses(_project(codes, state.row_mean.squeeze(-3), prior), mask)
+
+    def _addresses(self, weights: Tensor, mask: Tensor | None = None) -> Addresses:
+        """q(w) = N(weights, address_var I) in the one cluster there is."""
+        identity = torch.eye(self.rows, dtype=weights.dtype, device=weights.device)
+        assignment = torch.ones_like(weights[..., :1])
+        if mask is not None:
+            assignment = assignment * mask.unsqueeze(-1)
+        return Addresses(
+            assignment=assignment,
+            weight_mean=weights.unsqueeze(-2),
+            weight_cov=(self.address_var * identity).expand(*weights.shape[:-2], 1, -1, -1),
+        )
+
+
+def _project(codes: Tensor, rows: Tensor, prior: Prior) -> Tensor:
+    """(R R' + sigma^2 I)^-1 R z for every frame: codes [.., T, C], rows [.., K, C] -> [.., T, K]."""
+    identity = torch.eye(rows.shape[-2], dtype=rows.dtype, device=rows.device)
+    factor = inverse_cholesky(rows @ rows.mT + prior.noise_var * identity, "R R' + sigma^2 I")
+    return codes @ (inverse(factor) @ rows).mT

@@ -1,0 +1,96 @@
+"""A written memory on disk: one safetensors file with the state, the prior and the kind. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from vbmem.memory.base import Memory
+from vbmem.memory.kanerva import KanervaMemory
+from vbmem.memory.memories import (
+    CategoricalMemory,
+    GaussianMemory,
+    MixtureMemory,
+    ShiftedGaussianMemory,
+    TreeMemory,
+)
+from vbmem.memory.state import MemoryState
+
+FORMAT, VERSION = "vbmem.memory", 1
+KINDS: dict[str, type[Memory]] = {
+    memory.kind: memory
+    for memory in (
+        GaussianMemory,
+        CategoricalMemory,
+        ShiftedGaussianMemory,
+        MixtureMemory,
+        TreeMemory,
+        KanervaMemory,
+    )
+}
+
+
+class MemoryFileError(ValueError):
+    """A file that is not a memory this version can read."""
+
+
+def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:
+    """Write memory and state to one file. An existing file is replaced only once the new one is complete."""
+    tensors = {f"state.{f.name}": getattr(state, f.name) for f in fields(state)}
+    numbers: dict[str, Any] = {}
+    for name, value in memory.config().items():
+        if isinstance(value, Tensor):
+            tensors[f"prior.{name}"] = value
+        else:
+            numbers[name] = value
+    metadata = {"format": FORMAT, "version": str(VERSION), "kind": memory.kind, "config": json.dumps(numbers)}
+    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
+    write_atomically(Path(path), content)
+
+
+def load_memory(path: str | Path, device: torch.device | str = "cpu") -> tuple[Memory, MemoryState]:
+    """Read what `save_memory` wrote: the memory (kind, sizes, prior) and its state."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no memory file {path}")
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
+    except SafetensorError as error:
+        raise MemoryFileError(f"{path} is cut short or not a memory file ({error}); save it again") from error
+    if metadata.get("format") != FORMAT:
+        raise MemoryFileError(f"{path} is a safetensors file, but no memory saved by vbmem.save_memory")
+    if int(metadata["version"]) > VERSION:
+        raise MemoryFileError(
+            f"{path} has format version {metadata['version']}, this vbmem reads up to {VERSION}; upgrade vbmem"
+        )
+    kind = metadata["kind"]
+    if kind not in KINDS:
+        raise MemoryFileError(f"{path} holds a memory of unknown kind {kind!r}; known are {', '.join(KINDS)}")
+    config = json.loads(metadata["config"])
+    config |= {name.removeprefix("prior."): t for name, t in tensors.items() if name.startswith("prior.")}
+    state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
+    return KINDS[kind](**config), state
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a whole file or nothing: to a neighbour first, then renamed over the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

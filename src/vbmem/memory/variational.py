@@ -1,0 +1,197 @@
+"""Writing by mean-field variational Bayes: all at once, or from a stream in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+import torch
+from rich.progress import track
+from torch import Tensor
+
+from vbmem.memory import engine
+from vbmem.memory.base import Memory
+from vbmem.memory.checks import check_codes, check_size
+from vbmem.memory.seeding import kmeans_plus_plus, random_frames
+from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
+
+Start = Literal["prior", "random", "data", "kmeans++"]
+Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
+
+STREAM_CHUNK = 8192  # frames taken at a time from one big array
+SEED_FRAMES = 4096  # frames of a stream among which its seeds are chosen
+
+
+class VariationalMemory(Memory):
+    """A memory written by alternating the engine's local and global steps."""
+
+    default_start: ClassVar[Start]
+    default_iterations: ClassVar[int]
+
+    def write(
+        self,
+        codes: Tensor,
+        iterations: int | None = None,
+        start: Start | MemoryState | None = None,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        tol: float | None = None,
+    ) -> tuple[MemoryState, Addresses]:
+        """Write episodes into memory, each on its own, in closed form; differentiable through all iterations.
+
+        Args:
+            codes: [.., T, C], one or many episodes.
+            iterations: local-and-global steps; default as in the paper.
+            start: "prior"; "random" rows (and locations); "data", locations at random frames; "kmeans++", locations
+                at k-means++ seeds; or a `MemoryState`. A memory without locations puts the frames into its rows.
+            mask: [.., T], True where a frame counts, for episodes of unequal length. An episode without frames
+                leaves the prior.
+            generator: randomness of the start.
+            tol: stop early once every episode's bound gains less than this, relatively. Waits for the device
+                at every step; not for compiled code.
+
+        Returns:
+            The state, and the addresses of the last local step.
+        """
+        steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
+        given = start if isinstance(start, MemoryState) else None
+        parts, mask, prior, centre = self._enter(codes, given, mask)
+        with torch.autocast(codes.device.type, enabled=False):
+            if given is not None:
+                state = given.translate(-centre)
+            else:
+                state = self._start(parts, prior, start, mask, generator)
+            previous: Tensor | None = None
+            for _ in range(steps):
+                addresses, sums = engine.local_step(parts, state, prior, mask)
+                state = engine.global_step(sums, state, prior)
+                if tol is not None:
+                    total = engine.bound(parts, state, addresses, prior).total
+                    if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
+                        break
+                    previous = total
+        return state.translate(centre), addresses
+
+    def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
+        """q(s_t) and q(w_t | s_t) of every frame given a written memory: one local step."""
+        parts, mask, prior, centre = self._enter(codes, state, mask)
+        with torch.autocast(codes.device.type, enabled=False):
+            return engine.address(parts, state.translate(-centre), prior, mask)
+
+    @torch.no_grad()
+    def write_stream(
+        self,
+        chunks: Chunks,
+        iterations: int | None = None,
+        start: Start | MemoryState | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        progress: bool = False,
+    ) -> MemoryState:
+        """Write one episode that is too long to hold, chunk by chunk, once through for every iteration.
+
+        From the same start it equals `write` of all chunks together, to rounding, because a global step needs only
+        sums over frames.
+
+        Args:
+            chunks: anything that can be gone through again and again: a list of [T_i, C] tensors or arrays, one
+                (memory-mapped) array [T, C], a `DataLoader`, or a function that returns a fresh iterator.
+            start: as in `write`; "data" and "kmeans++" choose among a random sample of the frames.
+            progress: show a progress bar.
+        """
+        steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
+        first = self._checked(next(_passes(chunks), None))
+        given = start if isinstance(start, MemoryState) else None
+        _, _, prior, centre = self._enter(first, given)
+        if given is not None:
+            state = given.translate(-centre)
+        else:
+            frames = _frame_sample(map(self._checked, _passes(chunks)), SEED_FRAMES, generator)
+            state = self._start(self.split(frames) - centre, prior, start, None, generator)
+        for _ in track(range(steps), "writing", disable=not progress):
+            sums: Statistics | None = None
+            for chunk in map(self._checked, _passes(chunks)):
+                _, part = engine.local_step(self.split(chunk) - centre, state, prior)
+                sums = part if sums is None else sums + part
+            assert sums is not None
+            state = engine.global_step(sums, state, prior)
+        return state.translate(centre)
+
+    def _checked(self, chunk: Tensor | np.ndarray | None) -> Tensor:
+        if chunk is None:
+            raise ValueError("the stream holds no chunks; an episode needs at least one frame")
+        if isinstance(chunk, np.ndarray):
+            chunk = torch.from_numpy(np.array(chunk))  # copied: a memory map may be read-only
+        check_codes(chunk, self.code_size)
+        return chunk
+
+    # How uncertain and how spread out a write starts, beside the prior: the reference implementation's constants.
+    def _row_spread(self, part_size: int) -> float:
+        return 0.05
+
+    def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
+        return empty.row_cov, empty.loc_var
+
+    def _start(
+        self,
+        codes: Tensor,
+        prior: Prior,
+        start: Start | None,
+        mask: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> MemoryState:
+        start = self.default_start if start is None else start
+        if start not in get_args(Start):
+            raise ValueError(
+                f"start must be one of {', '.join(get_args(Start))} or a MemoryState, got {start!r}"
+            )
+        empty = self._state_of(prior, codes.shape[:-2])
+        if start == "prior":
+            return empty
+
+        def noise(like: Tensor) -> Tensor:
+            return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+
+        row_mean = empty.row_mean + self._row_spread(codes.shape[-1]) * noise(empty.row_mean)
+        loc_mean = empty.loc_mean
+        row_cov, loc_var = self._first_widths(empty)
+        if start == "random":
+            if prior.has_location:
+                loc_mean = loc_mean + empty.loc_var.sqrt().unsqueeze(-1) * noise(loc_mean)
+        else:
+            choose = kmeans_plus_plus if start == "kmeans++" else random_frames
+            frames = codes.detach().expand(*loc_mean.shape[:-2], *codes.shape[-2:])
+            if prior.has_location:
+                loc_mean = choose(frames, loc_mean.shape[-2], mask, generator)
+            else:
+                row_mean = choose(frames, row_mean.shape[-2], mask, generator).unsqueeze(-3)
+        return MemoryState(row_mean, row_cov, loc_mean, loc_var)
+
+
+def _passes(chunks: Chunks) -> Iterator[Tensor | np.ndarray]:
+    """One fresh pass through the chunks."""
+    if isinstance(chunks, Tensor | np.ndarray):
+        return (chunks[i : i + STREAM_CHUNK] for i in range(0, len(chunks), STREAM_CHUNK))
+    passed = iter(chunks() if callable(chunks) else chunks)
+    if passed is chunks:
+        raise ValueError(
+            "chunks can be gone through only once, but every iteration needs a pass; "
+            "give a list, an array, or a function that returns a fresh iterator"
+        )
+    return passed
+
+
+def _frame_sample(chunks: Iterator[Tensor], size: int, generator: torch.Generator | None) -> Tensor:
+    """A uniform sample of at most `size` frames of a stream, [n, C]: those with the largest random keys."""
+    frames: Tensor | None = None
+    keys: Tensor | None = None
+    for chunk in chunks:
+        fresh = torch.rand(len(chunk), dtype=torch.float64, device=chunk.device, generator=generator)
+        frames = chunk if frames is None else torch.cat([frames, chunk])
+        keys = fresh if keys is None else torch.cat([keys, fresh])
+        keep = keys.topk(min(size, len(keys))).indices
+        frames, keys = frames[keep], keys[keep]
+    assert frames is not None
+    return frames
