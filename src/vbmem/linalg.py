@@ -36,7 +36,7 @@ def inverse_cholesky(matrix: Tensor, name: str) -> Tensor:
     """
     if matrix.shape[-1] == 0:
         return matrix
-    factor: Tensor = _InverseCholesky.apply(matrix, name)
+    factor: Tensor = _InverseCholesky.apply(matrix, name)  # type: ignore[no-untyped-call]
     return factor
 
 
@@ -73,7 +73,7 @@ class _InverseCholesky(torch.autograd.Function):
         else:
             factor = factor.masked_fill((info > 0)[..., None, None], torch.nan)
         identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-        result = torch.linalg.solve_triangular(factor, identity, upper=False)
+        result: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
         ctx.save_for_backward(result)
         return result
 

@@ -55,9 +55,7 @@ class Memory(ABC):
         self.clusters = check_size("clusters", clusters)
         self.partitions = check_size("partitions", partitions)
         if code_size % partitions:
-            raise ValueError(
-                f"partitions={partitions} does not divide code_size={code_size}; choose a divisor"
-            )
+            raise ValueError(f"partitions={partitions} does not divide code_size={code_size}; choose a divisor")
         self.noise_var, self.row_var, self.row_mean = noise_var, row_var, row_mean
         self.loc_var, self.loc_mean = loc_var, loc_mean
         self._check_prior()
@@ -67,9 +65,7 @@ class Memory(ABC):
             if (value := getattr(self, name)) is not None:
                 check_positive(name, value)
         if isinstance(self.noise_var, Tensor) and self.noise_var.ndim:
-            raise ValueError(
-                f"noise_var must be one number, got a tensor of shape {list(self.noise_var.shape)}"
-            )
+            raise ValueError(f"noise_var must be one number, got a tensor of shape {list(self.noise_var.shape)}")
         if isinstance(self.row_var, Tensor) and self.row_var.ndim:
             check_shape("row_var", self.row_var, *self._row_var_shape)
         if isinstance(self.row_mean, Tensor) and self.row_mean.ndim:
@@ -97,14 +93,12 @@ class Memory(ABC):
         resizable = [name for name in self.sizes if name in ("rows", "clusters")]
         for name in sizes:
             if name not in resizable:
-                raise ValueError(
-                    f"{type(self).__name__} cannot change {name!r}; it has {' and '.join(resizable)}"
-                )
+                raise ValueError(f"{type(self).__name__} cannot change {name!r}; it has {' and '.join(resizable)}")
         return type(self)(**(self.config() | sizes))
 
     def prior(self, like: Tensor) -> Prior:
         """The prior as the engine takes it, with the dtype and device of `like`."""
-        clusters, rows = self.layout
+        _, rows = self.layout
         row_var, row_mean = as_tensor(self.row_var, like), as_tensor(self.row_mean, like)
         loc_mean = as_tensor(self.loc_mean, like)
         if row_var.ndim == 0:
@@ -195,9 +189,7 @@ class Memory(ABC):
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
         """q(y_t) of every frame given a written memory."""
 
-    def bound(
-        self, codes: Tensor, state: MemoryState, addresses: Addresses, code_var: Tensor | None = None
-    ) -> Bound:
+    def bound(self, codes: Tensor, state: MemoryState, addresses: Addresses, code_var: Tensor | None = None) -> Bound:
         """The evidence lower bound of an episode, every term in closed form, in nats (not per frame).
 
         Args:
@@ -207,9 +199,9 @@ class Memory(ABC):
 
         Frames that were masked in the write have assignments of 0 and do not count.
         """
-        mask = self.reduce(addresses.assignment.sum(-1), -2) > 0  # [.., T], as it was in the write
-        codes = codes.expand(*mask.shape, self.code_size)
-        parts, mask, prior, centre = self._enter(codes, state, mask)
+        written = self.reduce(addresses.assignment.sum(-1), -2) > 0  # the mask of the write, [.., T]
+        codes = codes.expand(*written.shape, self.code_size)
+        parts, _, prior, centre = self._enter(codes, state, written)
         if code_var is not None:
             code_var = self.split(code_var.expand_as(codes))
         return engine.bound(parts, state.translate(-centre), addresses, prior, code_var).map(

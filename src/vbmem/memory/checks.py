@@ -37,13 +37,9 @@ def check_shape(name: str, value: Tensor, *expected: int) -> None:
 def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> None:
     """codes [.., T, C] floating and finite, T >= 1; mask [.., T] boolean on the same device."""
     if not isinstance(codes, Tensor):
-        raise ValueError(
-            f"codes must be a torch.Tensor, got {type(codes).__name__}; torch.as_tensor makes one"
-        )
+        raise ValueError(f"codes must be a torch.Tensor, got {type(codes).__name__}; torch.as_tensor makes one")
     if codes.dtype not in (torch.float32, torch.float64):
-        raise ValueError(
-            f"codes must be float32 or float64, got {codes.dtype}; memory algebra is never done in less"
-        )
+        raise ValueError(f"codes must be float32 or float64, got {codes.dtype}; memory algebra is never done in less")
     if codes.ndim < 2 or codes.shape[-1] != code_size:
         raise ValueError(
             f"codes must have the shape [.., frames, {code_size}] for code_size={code_size}, got {list(codes.shape)}"
@@ -58,9 +54,7 @@ def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> No
                 f"mask must have the shape {list(codes.shape[:-1])}, one entry a frame, got {list(mask.shape)}"
             )
         if mask.device != codes.device:
-            raise ValueError(
-                f"codes are on {codes.device} but the mask is on {mask.device}; move one of them"
-            )
+            raise ValueError(f"codes are on {codes.device} but the mask is on {mask.device}; move one of them")
     if may_wait(codes):
         finite = codes.isfinite().all(-1)
         if not bool((finite if mask is None else finite | ~mask).all()):

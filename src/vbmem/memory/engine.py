@@ -52,7 +52,7 @@ def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
     log_theta = -0.5 * log_det(factor).unsqueeze(-1)  # [.., H, 1], then [.., H, T]
     if prior.has_location:
         stacked = torch.cat([projection, loc.unsqueeze(-2) / prior.noise_var], dim=-2)
-        products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
+        products: Tensor = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
         whitened = products[..., :-1, :] - projection @ loc.unsqueeze(-1)  # V (z - b)  [.., H, K, T]
         norm = 0.5 * (loc.square().sum(-1) + code_size * state.loc_var) / prior.noise_var
         log_theta = log_theta + products[..., -1, :] - norm.unsqueeze(-1)
@@ -98,9 +98,7 @@ def global_step(sums: Statistics, state: MemoryState, prior: Prior) -> MemorySta
         loc_var = prior.loc_var * noise_var / total
         loc_mean = (noise_var * prior.loc_mean + prior.loc_var.unsqueeze(-1) * residual) / total.unsqueeze(-1)
         weight_code = weight_code - sums.weight_sum.unsqueeze(-1) * loc_mean.unsqueeze(-2)
-    factor = inverse_cholesky(
-        prior.row_precision + sums.weight_outer / noise_var, "the precision of the memory rows"
-    )
+    factor = inverse_cholesky(prior.row_precision + sums.weight_outer / noise_var, "the precision of the memory rows")
     row_cov = inverse(factor)
     row_mean = row_cov @ (prior.row_precision @ prior.row_mean + weight_code / noise_var)
     return MemoryState(row_mean, row_cov, loc_mean, loc_var)
@@ -129,18 +127,14 @@ def bound(
     ).sum(-1) + (frame_weight * codes.square().sum(-1)).sum(-1)
     if code_var is not None:
         squares = squares + (frame_weight * code_var.sum(-1)).sum(-1)
-    log_likelihood = -0.5 * (
-        squares / prior.noise_var + frames * code_size * (2 * math.pi * prior.noise_var).log()
-    )
+    log_likelihood = -0.5 * (squares / prior.noise_var + frames * code_size * (2 * math.pi * prior.noise_var).log())
     kl_codes = None
     if code_var is not None:
         log_vars = (frame_weight * code_var.log().sum(-1)).sum(-1)
         entropy = 0.5 * (log_vars + frames * code_size * (1 + math.log(2 * math.pi)))
         kl_codes = -entropy - log_likelihood
 
-    weight_logdet = log_det(
-        inverse_cholesky(addresses.weight_cov, "the covariance of the addressing weights")
-    )
+    weight_logdet = log_det(inverse_cholesky(addresses.weight_cov, "the covariance of the addressing weights"))
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1).sum(-1)
     theta = addresses.assignment
     return Bound(
@@ -193,11 +187,9 @@ def log_predictive(codes: Tensor, state: MemoryState, prior: Prior) -> Tensor:
     factor = inverse_cholesky(identity + rows @ rows.mT / var[..., None, None], "the predictive covariance")
     projection = factor @ rows / var.sqrt()[..., None, None]
     stacked = torch.cat([projection, loc.unsqueeze(-2)], dim=-2)
-    products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
+    products: Tensor = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
     whitened = products[..., :-1, :] - projection @ loc.unsqueeze(-1)  # [.., H, K, T]
-    squares = (
-        codes.square().sum(-1).unsqueeze(-2) - 2 * products[..., -1, :] + loc.square().sum(-1).unsqueeze(-1)
-    )
+    squares = codes.square().sum(-1).unsqueeze(-2) - 2 * products[..., -1, :] + loc.square().sum(-1).unsqueeze(-1)
     quadratic = (squares - whitened.square().sum(-2)) / var.unsqueeze(-1)
     logdet = code_size * (2 * math.pi * var).log() + log_det(factor)
     log_density = -0.5 * (quadratic + logdet.unsqueeze(-1))  # [.., H, T]
@@ -212,10 +204,9 @@ def sample(state: MemoryState, prior: Prior, count: int, generator: torch.Genera
     rows, loc = state.row_mean, state.loc_mean
     clusters, row_count, code_size = rows.shape[-3:]
     batch = rows.shape[:-3]
-    options = {"dtype": rows.dtype, "device": rows.device, "generator": generator}
     cluster = torch.randint(clusters, (*batch, count), device=rows.device, generator=generator)
-    weights = torch.randn(*batch, count, row_count, **options)
-    noise = torch.randn(*batch, count, code_size, **options)
+    weights = rows.new_empty(*batch, count, row_count).normal_(generator=generator)
+    noise = rows.new_empty(*batch, count, code_size).normal_(generator=generator)
 
     def chosen(per_cluster: Tensor) -> Tensor:  # [.., H, *rest] -> [.., n, *rest]
         rest = per_cluster.shape[len(batch) + 1 :]

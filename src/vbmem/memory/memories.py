@@ -198,7 +198,8 @@ class TreeMemory(_ClusteredMemory):
         )
 
     def split(self, codes: Tensor) -> Tensor:
-        return codes.unflatten(-1, (self.partitions, -1)).movedim(-2, -3)
+        parts: Tensor = codes.unflatten(-1, (self.partitions, -1))
+        return parts.movedim(-2, -3)
 
     def join(self, parts: Tensor) -> Tensor:
         return parts.movedim(-3, -2).flatten(-2)

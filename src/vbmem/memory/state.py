@@ -19,11 +19,7 @@ class TensorRecord:
     """A frozen dataclass whose tensor fields can be mapped over together."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        changes = {
-            f.name: function(value)
-            for f in fields(self)
-            if isinstance(value := getattr(self, f.name), Tensor)
-        }
+        changes = {f.name: function(value) for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
         return replace(self, **changes)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:

@@ -59,8 +59,8 @@ class VariationalMemory(Memory):
         given = start if isinstance(start, MemoryState) else None
         parts, mask, prior, centre = self._enter(codes, given, mask)
         with torch.autocast(codes.device.type, enabled=False):
-            if given is not None:
-                state = given.translate(-centre)
+            if isinstance(start, MemoryState):
+                state = start.translate(-centre)
             else:
                 state = self._start(parts, prior, start, mask, generator)
             previous: Tensor | None = None
@@ -105,8 +105,8 @@ class VariationalMemory(Memory):
         first = self._checked(next(_passes(chunks), None))
         given = start if isinstance(start, MemoryState) else None
         _, _, prior, centre = self._enter(first, given)
-        if given is not None:
-            state = given.translate(-centre)
+        if isinstance(start, MemoryState):
+            state = start.translate(-centre)
         else:
             frames = _frame_sample(map(self._checked, _passes(chunks)), SEED_FRAMES, generator)
             state = self._start(self.split(frames) - centre, prior, start, None, generator)
@@ -144,9 +144,7 @@ class VariationalMemory(Memory):
     ) -> MemoryState:
         start = self.default_start if start is None else start
         if start not in get_args(Start):
-            raise ValueError(
-                f"start must be one of {', '.join(get_args(Start))} or a MemoryState, got {start!r}"
-            )
+            raise ValueError(f"start must be one of {', '.join(get_args(Start))} or a MemoryState, got {start!r}")
         empty = self._state_of(prior, codes.shape[:-2])
         if start == "prior":
             return empty
