@@ -1,0 +1,1 @@
+"""Everything the paper shows, one command each."""

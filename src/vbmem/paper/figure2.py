@@ -1,0 +1,125 @@
+"""Figure 2: how much better variational Bayes writes a linear Gaussian memory than the Dynamic Kanerva Machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from vbmem.data.synthetic import linear_gaussian_episode
+from vbmem.memory import GaussianMemory, KanervaMemory
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EPISODE_LENGTH, ITERATIONS, ADDRESS_VAR = 32, 50, 0.3
+MAPS = {
+    "dkm_online": ("figure2a.png", "(a) DKM online, non-iterative", "2x to 14x"),
+    "dkm_iterative": ("figure2b.png", "(b) DKM batched, iterative", "at least 1.64x"),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One square of the heat maps: bounds per frame in nats."""
+
+    rows: int
+    code_size: int
+    seed: int
+    vb: float
+    dkm_online: float
+    dkm_iterative: float
+
+    def ratio(self, name: str) -> float:
+        """Bounds are negative here, so the ratio says how many times further from 0 the baseline ends."""
+        return float(getattr(self, name)) / self.vb
+
+
+def run(rows: int, code_size: int, seeds: list[int]) -> list[Cell]:
+    """All seeds of one square as one batch: R_0 and data of each from its own generator, in float64."""
+    row_means, episodes = [], []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        row_means.append(torch.randn(rows, code_size, dtype=torch.float64, generator=generator))
+        episodes.append(linear_gaussian_episode(row_means[-1], EPISODE_LENGTH, generator=generator))
+    row_mean, codes = torch.stack(row_means), torch.stack(episodes)
+    variational = GaussianMemory(code_size, rows, row_mean=row_mean)
+    kanerva = KanervaMemory(code_size, rows, ADDRESS_VAR, row_mean=row_mean)
+    written = {
+        "vb": variational.write(codes, ITERATIONS, "prior"),
+        "dkm_online": kanerva.write(codes),
+        "dkm_iterative": kanerva.write_iterative(codes, ITERATIONS),
+    }
+    bounds = {
+        name: variational.bound(codes, state, addresses).total / EPISODE_LENGTH
+        for name, (state, addresses) in written.items()
+    }
+    return [
+        Cell(rows, code_size, seed, **{name: float(total[i]) for name, total in bounds.items()})
+        for i, seed in enumerate(seeds)
+    ]
+
+
+def figure2(out: Path, seed: int, seeds: int, rows: list[int], code_sizes: list[int], console: Console) -> None:
+    """Write every square, draw both heat maps, print the table, and leave the numbers as JSON."""
+    out.mkdir(parents=True, exist_ok=True)
+    squares = [(k, c) for c in code_sizes for k in rows]
+    cells: list[Cell] = []
+    for k, c in track(squares, "writing memories", console=console):
+        cells += run(k, c, list(range(seed, seed + seeds)))
+    content = {"cells": [asdict(cell) for cell in cells]}
+    (out / "figure2.json").write_text(json.dumps(content, indent=1) + "\n")
+    draw(cells, rows, code_sizes, out)
+    console.print(table(cells))
+    pictures = ", ".join(str(out / name) for name, _, _ in MAPS.values())
+    console.print(f"pictures: {pictures}\nnumbers:  {out / 'figure2.json'}", soft_wrap=True)
+
+
+def table(cells: list[Cell]) -> Table:
+    """Range of the ratios over squares and seeds, beside the paper's claims."""
+    result = Table(title="bound of the baseline / bound of variational Bayes")
+    for heading in ("baseline", "lowest", "highest", "VB ahead in", "paper"):
+        result.add_column(heading)
+    for name, (_, title, claim) in MAPS.items():
+        ratios = [cell.ratio(name) for cell in cells]
+        ahead = sum(getattr(cell, name) < cell.vb for cell in cells)
+        result.add_row(title, f"{min(ratios):.2f}x", f"{max(ratios):.2f}x", f"{ahead} of {len(cells)}", claim)
+    return result
+
+
+def draw(cells: list[Cell], rows: list[int], code_sizes: list[int], out: Path) -> None:
+    """One heat map a baseline: rows K to the right, code size C upwards, mean ratio over seeds in the squares."""
+    from matplotlib.figure import Figure
+
+    for name, (file, title, _) in MAPS.items():
+        ratios = np.array(
+            [
+                [np.mean([cell.ratio(name) for cell in cells if (cell.rows, cell.code_size) == (k, c)]) for k in rows]
+                for c in sorted(code_sizes, reverse=True)
+            ]
+        )
+        figure = Figure(figsize=(1.6 + 0.75 * len(rows), 1.5 + 0.65 * len(code_sizes)), layout="constrained")
+        axes = figure.subplots()
+        _heat_map(axes, ratios, rows, sorted(code_sizes, reverse=True))
+        axes.set_title(f"VB against {title}", fontsize=11)
+        figure.savefig(out / file, dpi=120)
+
+
+def _heat_map(axes: Axes, ratios: np.ndarray, rows: list[int], code_sizes: list[int]) -> None:
+    image = axes.imshow(ratios, cmap="viridis")
+    axes.set_xticks(range(len(rows)), [str(k) for k in rows])
+    axes.set_yticks(range(len(code_sizes)), [str(c) for c in code_sizes])
+    axes.set_xlabel("rows K")
+    axes.set_ylabel("code size C")
+    middle = (ratios.min() + ratios.max()) / 2
+    for (i, j), ratio in np.ndenumerate(ratios):
+        colour = "black" if ratio > middle else "white"
+        axes.text(j, i, f"{ratio:.1f}", ha="center", va="center", color=colour, fontsize=9)
+    axes.figure.colorbar(image, ax=axes, label="bound ratio")
