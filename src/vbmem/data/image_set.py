@@ -1,0 +1,133 @@
+"""A named set of labelled uint8 pictures, cut into parts as the paper cuts them, and its file."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from vbmem.data.errors import DataError, reading
+
+Images: TypeAlias = npt.NDArray[np.uint8]  # [N, H, W, C]
+Labels: TypeAlias = npt.NDArray[np.integer[Any]]  # [N]
+Part = Literal["train", "valid", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Pictures [N, H, W, C] of one size, C = 1 (grey) or 3 (RGB), with one whole-number label each or none.
+
+    `x_valid` is an official validation part where a set has one. The paper's protocol ignores it and cuts
+    its own from the end of the training part: see `split`.
+    """
+
+    name: str
+    x_train: Images
+    y_train: Labels | None = None
+    x_test: Images | None = None
+    y_test: Labels | None = None
+    x_valid: Images | None = None
+    y_valid: Labels | None = None
+
+    def __post_init__(self) -> None:
+        for part in get_args(Part):
+            images, labels = getattr(self, f"x_{part}"), getattr(self, f"y_{part}")
+            if images is None and (labels is not None or part == "train"):
+                raise DataError(f"{self.name}: x_{part} is missing; give the images that the labels belong to")
+            if images is None:
+                continue
+            check_images(images, f"{self.name}: x_{part}")
+            if images.shape[1:] != self.x_train.shape[1:]:
+                raise DataError(
+                    f"{self.name}: pictures of x_{part} have shape {images.shape[1:]} and those of x_train "
+                    f"{self.x_train.shape[1:]}; bring them to one size"
+                )
+            if labels is not None:
+                check_labels(labels, len(images), f"{self.name}: y_{part}")
+
+    def split(self, part: Part) -> tuple[Images, Labels | None]:
+        """Images [N, H, W, C] and labels [N] of one part, by the paper's protocol.
+
+        train is the first 90 % of `x_train`, valid its last 10 %, test is `x_test`.
+        """
+        if part not in get_args(Part):
+            raise DataError(f"{self.name}: there is no part {part!r}; choose train, valid or test")
+        if part == "test":
+            if self.x_test is None:
+                raise DataError(f"{self.name} has no test images; use the parts train and valid")
+            return self.x_test, self.y_test
+        held_out = len(self.x_train) // 10
+        if part == "valid" and held_out == 0:
+            raise DataError(
+                f"{self.name} has {len(self.x_train)} training images, too few to hold out a tenth for "
+                "validation; at least 10 are needed"
+            )
+        cut = len(self.x_train) - held_out
+        chosen = slice(cut) if part == "train" else slice(cut, None)
+        return self.x_train[chosen], None if self.y_train is None else self.y_train[chosen]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the set as one .npz file, whole or not at all."""
+        path = Path(path)
+        arrays = {key: value for key, value in vars(self).items() if value is not None}
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with partial.open("wb") as file:
+                    np.savez(file, **arrays)
+                os.replace(partial, path)
+            finally:
+                partial.unlink(missing_ok=True)
+        except OSError as error:
+            raise DataError(f"cannot write {path} ({error}); choose another directory or make room") from error
+
+    @classmethod
+    def from_npz(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file written by `save`, or any .npz with x_train and optionally y_train, x_test, y_test, ...
+
+        Grey pictures may lack the channel axis. Without a stored name, the set is called after the file.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise DataError(f"there is no file {path}; give the path of an .npz file of images")
+        # The file is opened here because numpy leaves its own handle open when the zip is damaged.
+        with reading(path), path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if not isinstance(loaded, np.lib.npyio.NpzFile) or "x_train" not in loaded:
+                raise DataError(
+                    f"{path} is not a file of images; expected an .npz with the array x_train (for single "
+                    "pictures, give the folder they lie in)"
+                )
+            keys = [f"{axis}_{part}" for part in get_args(Part) for axis in "xy"]
+            arrays = {key: loaded[key] for key in keys if key in loaded}
+            name = str(loaded["name"]) if "name" in loaded else path.stem
+        arrays = {key: with_channel_axis(a) if key[0] == "x" else a for key, a in arrays.items()}
+        try:
+            return cls(name, **arrays)
+        except DataError as error:
+            raise DataError(f"{path} does not hold a usable image set: {error}") from error
+
+
+def with_channel_axis(images: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """[N, H, W] -> [N, H, W, 1]; anything else unchanged."""
+    return images[..., None] if images.ndim == 3 else images
+
+
+def check_images(images: npt.NDArray[Any], what: str) -> None:
+    """Insist on a non-empty uint8 array [N, H, W, C], C = 1 or 3."""
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3) or images.size == 0:
+        raise DataError(
+            f"{what} is {images.dtype} {list(images.shape)}; expected a non-empty uint8 array [N, H, W, C] "
+            "with C = 1 (grey) or 3 (RGB)"
+        )
+
+
+def check_labels(labels: npt.NDArray[Any], count: int, what: str) -> None:
+    """Insist on one whole number for each of `count` images."""
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
+        raise DataError(
+            f"{what} is {labels.dtype} {list(labels.shape)}; expected one whole number for each of the {count} images"
+        )

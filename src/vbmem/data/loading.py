@@ -1,0 +1,93 @@
+"""One door to every image set: a known name, an .npz file, a folder of pictures, or an array."""
+
+import difflib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vbmem.data.errors import DataError
+from vbmem.data.image_set import Images, ImageSet, with_channel_axis
+from vbmem.data.known import KNOWN_SETS
+from vbmem.data.pictures import read_folder, square
+
+FOLDER_SIZE = 32  # pixels a side of pictures from a folder, unless told otherwise: the paper's size
+
+
+def load_images(
+    source: str | os.PathLike[str] | npt.NDArray[Any],
+    data_dir: str | os.PathLike[str] | None = None,
+    size: int | None = None,
+    progress: bool = True,
+) -> ImageSet:
+    """Load an image set.
+
+    Args:
+        source: the name of a known set (cifar10, celeba, mnist, fashion-mnist, omniglot, digits), or the path
+            of an .npz file or of a folder of pictures, or a uint8 array [N, H, W] or [N, H, W, C]. A known
+            name wins over a folder of that name: write ./digits for the folder.
+        data_dir: where known sets are kept; by default the directory named by the variable VBMEM_DATA, or
+            else the user's cache. A set that is not there yet is downloaded into it.
+        size: crop every picture to its central square and resize it to this many pixels a side. By default
+            a folder's pictures become 32 x 32 and all others stay as they are stored.
+        progress: show progress bars on standard error.
+    """
+    if size is not None and size < 1:
+        raise DataError(f"size is {size}; expected a positive number of pixels a side")
+    if isinstance(source, np.ndarray):
+        images = ImageSet("array", with_channel_axis(source))
+    elif source in KNOWN_SETS:
+        images = _load_known(str(source), _data_directory(data_dir), progress)
+    elif Path(source).is_dir():
+        return read_folder(Path(source), FOLDER_SIZE if size is None else size, progress)
+    elif Path(source).is_file():
+        images = ImageSet.from_npz(source)
+    else:
+        raise DataError(_nothing_called(os.fspath(source)))
+    return images if size is None else _resized(images, size)
+
+
+def _load_known(name: str, data_dir: Path, progress: bool) -> ImageSet:
+    known = KNOWN_SETS[name]
+    for file in known.stored_as:
+        if (data_dir / file).is_file():
+            return replace(ImageSet.from_npz(data_dir / file), name=name)
+    images = known.load(data_dir, progress)
+    if known.stored_as:
+        images.save(data_dir / known.stored_as[0])
+    return images
+
+
+def _data_directory(data_dir: str | os.PathLike[str] | None) -> Path:
+    if chosen := data_dir or os.environ.get("VBMEM_DATA"):
+        return Path(chosen).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("vbmem"))
+
+
+def _resized(images: ImageSet, size: int) -> ImageSet:
+    from PIL import Image
+
+    def resize(pictures: Images | None) -> Images | None:
+        if pictures is None or pictures.shape[1:3] == (size, size):
+            return pictures
+        channels = pictures.shape[-1]
+        grey_or_rgb = pictures[..., 0] if channels == 1 else pictures
+        small = [np.asarray(square(Image.fromarray(picture), size)) for picture in grey_or_rgb]
+        return np.stack(small).reshape(-1, size, size, channels)
+
+    parts: dict[str, Any] = {part: resize(getattr(images, part)) for part in ("x_train", "x_valid", "x_test")}
+    return replace(images, **parts)
+
+
+def _nothing_called(source: str) -> str:
+    nearest = difflib.get_close_matches(source.lower(), KNOWN_SETS, n=1)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return (
+        f"{source!r} is neither a known image set nor an existing file or folder; {hint}"
+        f"Known sets: {', '.join(KNOWN_SETS)}"
+    )

@@ -1,0 +1,147 @@
+"""Read pictures of any format and size into square uint8 arrays: single files and whole folders."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vbmem.data.errors import DataError
+from vbmem.data.image_set import Images, ImageSet
+from vbmem.data.progress import track
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# What Pillow registers but cannot decode, or decodes by running another program (EPS by Ghostscript).
+NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}
+
+
+def read_picture(source: str | os.PathLike[str] | Image.Image, size: int, channels: int = 3) -> Images:
+    """The picture's central square as uint8 [size, size, channels]; 3 channels are RGB, 1 is grey.
+
+    EXIF orientation is applied, 16-bit pictures are scaled to 8 bits, and transparency is laid on white.
+    """
+    from PIL import Image
+
+    if size < 1 or channels not in (1, 3):
+        raise DataError(f"cannot make a picture of size {size} with {channels} channels; expected 1 or 3 channels")
+    if isinstance(source, Image.Image):
+        with _naming("the given picture"):
+            return _square_array(source, size, channels)
+    with opened_picture(source, os.fspath(source)) as image:
+        return _square_array(image, size, channels)
+
+
+def read_folder(folder: Path, size: int, progress: bool) -> ImageSet:
+    """All pictures below `folder`, sorted by path, as a training part of [N, size, size, 3].
+
+    If every picture lies in a subfolder, its label is the number of that subfolder in sorted order.
+    """
+    names = _picture_names(folder)
+    if not names:
+        raise DataError(f"the folder {folder} holds no pictures; put PNG, JPEG or other picture files into it")
+    pictures = [read_picture(folder / name, size) for name in track(names, "reading pictures", progress)]
+    labels = None
+    if all(len(name.parts) > 1 for name in names):
+        labels = np.unique([name.parts[0] for name in names], return_inverse=True)[1]
+    return ImageSet(folder.resolve().name, np.stack(pictures), labels)
+
+
+@contextmanager
+def opened_picture(source: str | os.PathLike[str] | IO[bytes], name: str) -> Iterator[Image.Image]:
+    """The picture opened by Pillow; what goes wrong with it inside the block is a DataError that names it."""
+    from PIL import Image
+
+    with _naming(name):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(source, formats=_formats())
+        with image:
+            yield image
+
+
+def square(image: Image.Image, size: int) -> Image.Image:
+    """Cut the largest central square and resize it, averaging over the pixels that fall together."""
+    from PIL import Image
+
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    image = image.crop((left, top, left + side, top + side))
+    return image.resize((size, size), Image.Resampling.BILINEAR)
+
+
+def _square_array(image: Image.Image, size: int, channels: int) -> Images:
+    picture = square(_rgb(image), size)
+    return np.array(picture if channels == 3 else picture.convert("L")).reshape(size, size, channels)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        image = Image.fromarray(_eight_bits(np.asarray(image)))  # Pillow's own conversion clips at 255
+    elif image.mode == "F":
+        raise ValueError("floating-point pixels have no known range")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
+def _eight_bits(grey: npt.NDArray[np.integer[Any]]) -> Images:
+    """16-bit grey values as 8 bits; Pillow also keeps 16-bit pictures in 32-bit integers."""
+    if grey.min() < 0 or grey.max() > 65535:
+        raise ValueError("its pixels need more than 16 bits")
+    return np.rint(grey / 257).astype(np.uint8)
+
+
+def _picture_names(folder: Path) -> list[Path]:
+    """Paths relative to `folder` of the files with a picture's suffix, hidden files and folders left out."""
+    from PIL import Image
+
+    suffixes = {s for s, kind in Image.registered_extensions().items() if kind not in NOT_PICTURES}
+    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return sorted(
+        name
+        for name in names
+        if name.suffix.lower() in suffixes and not any(part.startswith(".") for part in name.parts)
+    )
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    from PIL import Image
+
+    Image.init()
+    return tuple(kind for kind in Image.ID if kind not in NOT_PICTURES)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    from PIL import Image
+
+    try:
+        yield
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"there is no picture {name}; check the path") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(
+            f"{name} has more than {Image.MAX_IMAGE_PIXELS} pixels; shrink it before loading or remove it"
+        ) from error
+    # Damaged files make Pillow's decoders raise almost anything.
+    except Exception as error:
+        raise DataError(
+            f"{name} cannot be read as a picture ({str(error) or type(error).__name__}); "
+            "remove it or replace it with an intact 8-bit PNG or JPEG"
+        ) from error

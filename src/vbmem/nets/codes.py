@@ -1,0 +1,54 @@
+"""The posterior q(z | x) of a frame's code, and the network that computes it from the embedding."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vbmem.nets.blocks import Style, activation, check_style
+from vbmem.nets.layers import dense
+from vbmem.nets.precision import at_least_float32
+
+
+@dataclass(frozen=True)
+class CodePosterior:
+    """q(z | x) = N(z; mean, diag(var)), one for every frame."""
+
+    mean: Tensor  # [.., C]
+    var: Tensor  # [.., C]
+
+    def rsample(self, generator: torch.Generator | None = None) -> Tensor:
+        """One code per frame, [.., C], differentiable in `mean` and `var`."""
+        noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
+        return self.mean + self.var.sqrt() * noise
+
+
+class CodeHead(nn.Module):
+    """Two-layer network from an embedding to the posterior of a code; float32 out, even under autocast.
+
+    Args:
+        embedding_size: size of the input.
+        code_size: size C of the code; the hidden layer has 2 C units.
+        style: "basic" (ReLU) or "improved" (swish).
+        fixed_var: the variance of every coordinate; without it the network gives log standard deviations
+            beside the means.
+    """
+
+    def __init__(self, *, embedding_size: int, code_size: int, style: Style, fixed_var: float | None = None) -> None:
+        super().__init__()
+        check_style(style)
+        self.fixed_var = fixed_var
+        outputs = 2 * code_size if fixed_var is None else code_size
+        self.layers = nn.Sequential(
+            dense(embedding_size, 2 * code_size, bias=True),
+            activation(style),
+            dense(2 * code_size, outputs, bias=False),
+        )
+
+    def forward(self, embeddings: Tensor) -> CodePosterior:
+        """Embeddings [.., embedding_size] -> posterior of codes [.., C]."""
+        outputs = at_least_float32(self.layers(embeddings))
+        if self.fixed_var is not None:
+            return CodePosterior(outputs, torch.full_like(outputs, self.fixed_var))
+        mean, log_std = outputs.chunk(2, dim=-1)
+        return CodePosterior(mean, torch.exp(2 * log_std))

@@ -1,0 +1,67 @@
+"""From codes to distributions over frames."""
+
+from torch import Tensor, nn
+
+from vbmem.nets.blocks import ResidualBlock, Style, check_arguments
+from vbmem.nets.layers import dense, doubling_conv, parallel_pointwise_convs
+from vbmem.nets.pixels import Likelihood, Pixels, pixels_class
+
+SEED_SIZE = 4  # side of the features that the code is projected to
+
+
+def doublings(image_size: int) -> int:
+    """How often the 4x4 seed must double to cover the image: 1 for 8 pixels, 3 for 17 to 32, 4 for 64."""
+    count = 0
+    while SEED_SIZE * 2**count < image_size:
+        count += 1
+    return count
+
+
+class Decoder(nn.Module):
+    """p(x | z): a linear map to 4x4 features, doubling blocks, a centre crop, 1x1 convolutions.
+
+    A basic block is a transposed convolution and then a residual block; an improved one the reverse.
+
+    Args:
+        image_size: height and width of the frames, at least 8; see `doublings` for the number of blocks.
+        channels: 1 (grey) or 3 (colour).
+        filters: channels F of every convolution; a multiple of 4 in the improved style.
+        code_size: size C of the codes.
+        style: "basic" or "improved".
+        likelihood: "gaussian" for continuous pixels, "bernoulli" for binary ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        image_size: int,
+        channels: int,
+        filters: int,
+        code_size: int,
+        style: Style,
+        likelihood: Likelihood = "gaussian",
+    ) -> None:
+        super().__init__()
+        check_arguments(image_size, channels, filters, style)
+        self.pixels = pixels_class(likelihood)
+        self.filters = filters
+
+        self.to_seed = dense(code_size, filters * SEED_SIZE**2, bias=False)
+        if style == "improved":
+            nn.init.orthogonal_(self.to_seed.weight)
+
+        layers: list[nn.Module] = []
+        for _ in range(doublings(image_size)):
+            pair = [doubling_conv(filters), ResidualBlock(filters, style)]
+            layers += pair if style == "basic" else reversed(pair)
+        self.blocks = nn.Sequential(*layers)
+
+        start = (SEED_SIZE * 2 ** doublings(image_size) - image_size) // 2
+        self.crop = slice(start, start + image_size)
+        self.to_pixels = parallel_pointwise_convs(filters, channels, self.pixels.parameters_per_pixel)
+
+    def forward(self, codes: Tensor) -> Pixels:
+        """Codes [N, C] -> distribution over frames [N, channels, H, W]."""
+        seed = self.to_seed(codes).unflatten(1, (self.filters, SEED_SIZE, SEED_SIZE))
+        features = self.blocks(seed)[:, :, self.crop, self.crop]
+        return self.pixels.from_network(self.to_pixels(features))

@@ -1,0 +1,52 @@
+"""From frames to embeddings."""
+
+from itertools import chain
+
+from torch import Tensor, nn
+
+from vbmem.nets.blocks import ResidualBlock, Style, check_arguments
+from vbmem.nets.layers import dense, halving_conv
+
+
+def feature_sizes(image_size: int) -> list[int]:
+    """Side of the image, then of the features after each halving convolution: 32 -> [32, 15, 6, 2].
+
+    There are as many convolutions as the unpadded 4x4 kernel allows, which ends at a side of 1, 2 or 3:
+    one for images of 8 pixels, three (the paper's) for 22 to 45, four for 64.
+    """
+    sizes = [image_size]
+    while sizes[-1] >= 4:
+        sizes.append(sizes[-1] // 2 - 1)
+    return sizes
+
+
+class Encoder(nn.Module):
+    """Embedding e(x) of square frames: halving convolutions, each with a residual block, then a linear map.
+
+    Args:
+        image_size: height and width of the frames, at least 8; see `feature_sizes` for the number of blocks.
+        channels: 1 (grey) or 3 (colour).
+        filters: channels F of every convolution; a multiple of 4 in the improved style.
+        embedding_size: size of e(x); the paper has twice the code size, for the DKM the code size itself.
+        style: "basic" or "improved".
+    """
+
+    def __init__(self, *, image_size: int, channels: int, filters: int, embedding_size: int, style: Style) -> None:
+        super().__init__()
+        check_arguments(image_size, channels, filters, style)
+        self.frame_shape = (channels, image_size, image_size)
+        *larger_sizes, last_size = feature_sizes(image_size)
+        inputs = [channels] + [filters] * (len(larger_sizes) - 1)
+        self.blocks = nn.Sequential(
+            *chain.from_iterable((halving_conv(n, filters), ResidualBlock(filters, style)) for n in inputs)
+        )
+        self.to_embedding = dense(filters * last_size**2, embedding_size, bias=False)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Frames [N, channels, H, W] in [0, 1] -> embeddings [N, embedding_size]."""
+        if frames.shape[1:] != self.frame_shape:
+            expected = ", ".join(map(str, self.frame_shape))
+            raise ValueError(f"expected frames [N, {expected}], got {list(frames.shape)}")
+        features = self.blocks(2 * frames - 1)
+        embeddings: Tensor = self.to_embedding(features.flatten(1))
+        return embeddings

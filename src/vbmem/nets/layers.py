@@ -1,0 +1,75 @@
+"""The linear layers the networks are made of, each with its initialiser; all biases start at zero."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+# Standard deviation of a unit normal that is cut at two standard deviations.
+TRUNCATED_STD = 0.87962566103423978
+
+
+def dense(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
+    """Glorot-uniform linear layer."""
+    layer = nn.Linear(inputs, outputs, bias=bias)
+    nn.init.xavier_uniform_(layer.weight)
+    _zero_bias_(layer)
+    return layer
+
+
+def halving_conv(inputs: int, filters: int) -> nn.Conv2d:
+    """Glorot-normal 4x4 convolution with stride 2 and no padding: side n becomes n // 2 - 1."""
+    layer = nn.Conv2d(inputs, filters, kernel_size=4, stride=2)
+    _glorot_normal_(layer.weight)
+    _zero_bias_(layer)
+    return layer
+
+
+def doubling_conv(filters: int) -> nn.ConvTranspose2d:
+    """Glorot-normal 4x4 transposed convolution with stride 2: side n becomes 2 n."""
+    layer = nn.ConvTranspose2d(filters, filters, kernel_size=4, stride=2, padding=1)
+    _glorot_normal_(layer.weight)
+    _zero_bias_(layer)
+    return layer
+
+
+def residual_conv(filters: int) -> nn.Conv2d:
+    """He-normal 3x3 convolution that keeps the size.
+
+    The weights come from a normal of variance 1.3 * 2 / fan_in, cut at two standard deviations;
+    the factor 1.3 makes up for the cut (1.3 * TRUNCATED_STD**2 is 1.006).
+    """
+    layer = nn.Conv2d(filters, filters, kernel_size=3, padding=1)
+    _truncated_normal_(layer.weight, std=math.sqrt(1.3 * 2 / (filters * 3 * 3)))
+    _zero_bias_(layer)
+    return layer
+
+
+def parallel_pointwise_convs(inputs: int, outputs: int, count: int) -> nn.Conv2d:
+    """`count` Glorot-uniform 1x1 convolutions of the same features, outputs side by side.
+
+    One layer, so that the features are read once, yet initialised as `count` separate ones.
+    """
+    layer = nn.Conv2d(inputs, count * outputs, kernel_size=1)
+    with torch.no_grad():
+        for weight in layer.weight.chunk(count):
+            nn.init.xavier_uniform_(weight)
+    _zero_bias_(layer)
+    return layer
+
+
+def _glorot_normal_(kernel: Tensor) -> None:
+    """Fill with truncated normal draws of standard deviation sqrt(2 / (fan_in + fan_out)) after the cut."""
+    inputs, outputs, height, width = kernel.shape  # or outputs first: the rule is symmetric
+    std = math.sqrt(2 / ((inputs + outputs) * height * width))
+    _truncated_normal_(kernel, std=std / TRUNCATED_STD)
+
+
+def _truncated_normal_(weight: Tensor, std: float) -> None:
+    """Fill with draws of N(0, std^2) that lie within two standard deviations."""
+    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
+
+
+def _zero_bias_(layer: nn.Linear | nn.Conv2d | nn.ConvTranspose2d) -> None:
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

@@ -1,0 +1,256 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vbmem.data import DataError, EpisodeSource
+
+KINDS = ["shuffled", "by-label", "views", "repeats"]
+
+
+def source(count=100, *, size=8, channels=3, labels=5, **settings):
+    """Episodes from pictures of noise whose labels run 0, 1, 2, ..., 0, 1, 2, ..."""
+    images = np.random.default_rng(0).integers(0, 256, (count, size, size, channels), np.uint8)
+    settings = {"batch_size": 3, "episode_length": 8, **settings}
+    return EpisodeSource(images, np.arange(count) % labels, **settings)
+
+
+# Which pictures
+
+
+@given(count=st.integers(1, 300), batch=st.integers(1, 4), length=st.integers(1, 9), epoch=st.integers(0, 10**6))
+def test_shuffled_never_shows_a_frame_twice_within_an_epoch(count, batch, length, epoch):
+    settings = {"batch_size": batch, "episode_length": length}
+    if count < batch * length:
+        with pytest.raises(DataError, match=f"needs {batch * length} images and there are {count}"):
+            source(count, size=1, **settings)
+        return
+    drawn = source(count, size=1, **settings)
+    indices = drawn.epoch_indices(epoch)
+    assert indices.shape == (count // (batch * length), batch, length)
+    assert len(indices) == drawn.batches_per_epoch
+    assert len(indices.unique()) == indices.numel()
+    assert 0 <= indices.min() <= indices.max() < count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_follows_from_seed_and_number_alone(kind):
+    def epoch(number, seed=0):
+        return source(kind=kind, seed=seed).epoch_indices(number)
+
+    twice = source(kind=kind)
+    twice.epoch_indices(0)
+    torch.manual_seed(1)
+    assert torch.equal(twice.epoch_indices(7), epoch(7))
+    others = [epoch(8), epoch(7, seed=1), epoch(0, seed=7)]
+    assert not any(torch.equal(epoch(7), other) for other in others)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_as_many_batches(kind):
+    drawn = source(kind=kind)
+    assert drawn.batches_per_epoch == 4
+    assert drawn.epoch_indices(0).shape == (4, 3, 8)
+    assert drawn.epoch_indices(0).dtype == torch.int64
+
+
+def test_episodes_by_label_hold_different_frames_of_one_label():
+    episodes = source(kind="by-label").epoch_indices(0).view(-1, 8)
+    labels = episodes % 5
+    assert (labels == labels[:, :1]).all()
+    assert len(labels[:, 0].unique()) > 1
+    assert all(len(episode.unique()) == 8 for episode in episodes)
+
+
+def test_a_label_with_too_few_frames_is_cycled_through():
+    episodes = source(30, labels=10, kind="by-label").epoch_indices(0).view(-1, 8)  # 3 frames of each label
+    for episode in episodes:
+        assert sorted(episode.unique(return_counts=True)[1].tolist()) == [2, 3, 3]
+        assert torch.equal(episode[:3], episode[3:6])
+
+
+def test_labels_may_be_any_whole_numbers():
+    images = np.zeros((30, 1, 1, 1), np.uint8)
+    labels = np.repeat(np.array([7, -2, 1000]), 10)
+    drawn = EpisodeSource(images, labels, batch_size=1, episode_length=5, kind="by-label")
+    chosen = labels[drawn.epoch_indices(0)]
+    assert (chosen == chosen[..., :1]).all()
+
+
+@pytest.mark.parametrize("kind", ["views", "repeats"])
+def test_an_episode_shows_each_of_its_sources_equally_often(kind):
+    episodes = source(kind=kind, sources_per_episode=2).epoch_indices(0).view(-1, 8)
+    for episode in episodes:
+        assert episode.unique(return_counts=True)[1].tolist() == [4, 4]
+    assert len(episodes.unique()) == 2 * len(episodes)  # no source in two episodes
+    assert not torch.equal(episodes, episodes.sort(-1).values)
+
+
+def test_few_pictures_are_enough_for_views():
+    episodes = source(5, kind="views").epoch_indices(0).view(-1, 8)
+    assert len(episodes) == 3
+    assert all(len(episode.unique()) == 4 for episode in episodes)
+
+
+def test_a_single_picture_can_be_repeated():
+    assert source(1, kind="repeats", sources_per_episode=1).epoch_indices(0).unique().tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "sorted"}, "no kind of episode 'sorted'; choose from shuffled, by-label"),
+        ({"batch_size": 0}, "must all be positive"),
+        ({"kind": "views", "sources_per_episode": 3}, "divide episode_length"),
+        ({"kind": "repeats", "count": 3}, "shows 4 pictures and there are 3"),
+        ({"kind": "by-label", "count": 23}, "needs 24 images and there are 23"),
+    ],
+)
+def test_impossible_episodes_are_refused(settings, message):
+    with pytest.raises(DataError, match=message):
+        source(**settings)
+
+
+def test_episodes_by_label_need_labels():
+    images = np.zeros((30, 1, 1, 1), np.uint8)
+    with pytest.raises(DataError, match="need labels"):
+        EpisodeSource(images, batch_size=1, episode_length=5, kind="by-label")
+    with pytest.raises(DataError, match="each of the 30 images"):
+        EpisodeSource(images, np.arange(29), batch_size=1, episode_length=5)
+
+
+def test_float_images_are_refused():
+    with pytest.raises(DataError, match="images is float32"):
+        EpisodeSource(np.zeros((30, 1, 1, 1), np.float32), batch_size=1, episode_length=5)
+
+
+# What the frames look like
+
+
+def test_dequantisation_spreads_each_pixel_over_its_bin():
+    drawn = source(size=16)
+    indices = drawn.epoch_indices(0)
+    frames = drawn.frames(indices)
+    assert frames.shape == (*indices.shape, 3, 16, 16)
+    assert frames.dtype == torch.float32
+    assert torch.equal((frames * 256).floor().to(torch.uint8), drawn.images[indices])
+    noise = frames * 256 - drawn.images[indices]
+    assert abs(noise.mean() - 0.5) < 0.01
+    assert abs(noise.var() - 1 / 12) < 0.01
+
+
+def test_white_stays_below_one(monkeypatch):
+    almost_one = torch.tensor(1 - 2**-24)
+    monkeypatch.setattr(torch, "rand", lambda shape, **_: almost_one.expand(shape))
+    white = np.full((1, 4, 4, 1), 255, np.uint8)
+    assert EpisodeSource(white, batch_size=1, episode_length=1).frames(torch.tensor(0)).max() < 1
+
+
+def test_channels_come_first_and_the_given_array_is_not_shared():
+    images = np.zeros((2, 4, 4, 3), np.uint8)
+    images[..., 1] = 200
+    images.flags.writeable = False
+    drawn = EpisodeSource(images, batch_size=1, episode_length=2)
+    assert (drawn.images[:, 1] == 200).all()
+    assert (drawn.images[:, [0, 2]] == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "views"])
+def test_noise_is_redrawn_and_follows_a_given_generator(kind):
+    drawn = source(kind=kind)
+    indices = drawn.epoch_indices(0)[0]
+    assert not torch.equal(drawn.frames(indices), drawn.frames(indices))
+    first, second = (drawn.frames(indices, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "views"])
+def test_binary_frames_are_the_first_channel_rounded(kind):
+    drawn = source(kind=kind, binary=True)
+    frames = drawn.frames(drawn.epoch_indices(0))
+    assert frames.shape[-3:] == (1, 8, 8)
+    assert frames.dtype == torch.float32
+    assert frames.unique().tolist() == [0, 1]
+    if kind == "shuffled":
+        assert torch.equal(frames, (drawn.images[drawn.epoch_indices(0)] >= 128).float())
+
+
+def test_repeats_of_a_picture_differ_only_by_noise():
+    drawn = source(kind="repeats")
+    indices = drawn.epoch_indices(0)
+    frames = drawn.frames(indices)
+    assert torch.equal((frames * 256).floor().to(torch.uint8), drawn.images[indices])
+    assert len(frames.flatten(0, 2).unique(dim=0)) == indices.numel()
+
+
+def views_of(picture, count=200):
+    """uint8 [H, W, C] -> `count` random views [count, C, H, W]."""
+    drawn = EpisodeSource(picture[None], batch_size=1, episode_length=4, kind="views", sources_per_episode=1)
+    return drawn.frames(torch.zeros(count, dtype=torch.int64), torch.Generator().manual_seed(0))
+
+
+def test_a_view_is_a_window_of_the_edge_padded_picture_shifted_by_up_to_an_eighth():
+    picture = np.random.default_rng(0).integers(0, 190, (16, 16, 1), np.uint8)  # 190 * 1.3 is not cut off
+    padded = np.pad(picture[..., 0], 2, mode="edge").astype(np.float32)
+    windows = [padded[i : i + 16, j : j + 16] for i in range(5) for j in range(5)]
+    views = views_of(picture).flatten(1)
+    # The light is unknown, so compare directions.
+    cosines = torch.cosine_similarity(views[:, None], torch.tensor(np.stack(windows)).flatten(1), dim=-1)
+    best = cosines.max(-1)
+    assert best.values.min() > 0.999
+    assert best.indices.unique().tolist() == list(range(25))
+
+
+def test_views_mirror_colour_pictures_only():
+    def mirrored(channels):
+        picture = np.zeros((16, 16, channels), np.uint8)
+        picture[:, :4] = 200
+        views = views_of(picture)
+        return (views[:, 0, 8, 0] < views[:, 0, 8, 15]).float().mean()
+
+    assert mirrored(1) == 0
+    assert 0.35 < mirrored(3) < 0.65
+
+
+def test_views_change_the_light_and_stay_within_bounds():
+    grey = views_of(np.full((8, 8, 3), 128, np.uint8)).mean((-1, -2, -3)) / (128.5 / 256)
+    assert 0.69 < grey.min() < 0.75
+    assert 1.25 < grey.max() < 1.31
+    white = views_of(np.full((8, 8, 3), 255, np.uint8))
+    assert white.min() >= 0
+    assert white.max() == 1
+
+
+def test_an_epoch_yields_its_batches():
+    drawn = source()
+    batches = list(drawn.epoch(2))
+    assert len(batches) == drawn.batches_per_epoch
+    expected = drawn.images[drawn.epoch_indices(2)]
+    assert torch.equal((torch.stack(batches) * 256).floor().to(torch.uint8), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_compile_to_one_graph(kind):
+    drawn = source(kind=kind)
+    frames = torch.compile(drawn.frames, fullgraph=True, backend="eager")
+    assert frames(drawn.epoch_indices(0)[0]).shape == (3, 8, 3, 8, 8)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_can_be_held_in_a_cuda_graph(kind):
+    drawn = source(kind=kind, device="cuda")
+    indices = drawn.epoch_indices(0).cuda()
+    slot = indices[0].clone()
+    drawn.frames(slot)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        frames = drawn.frames(slot)
+    slot.copy_(indices[1])
+    graph.replay()
+    first = frames.clone()
+    graph.replay()
+    assert not torch.equal(first, frames)  # fresh noise at every replay
+    if kind != "views":
+        assert torch.equal((frames * 256).floor().to(torch.uint8), drawn.images[indices[1]])

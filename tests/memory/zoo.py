@@ -1,0 +1,174 @@
+"""Every memory, by name, and random problems to put it through. A new memory is covered by one more line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from vbmem.memory import (
+    Addresses,
+    Bound,
+    CategoricalMemory,
+    GaussianMemory,
+    MemoryState,
+    MixtureMemory,
+    ShiftedGaussianMemory,
+    TreeMemory,
+)
+from vbmem.memory import engine as steps
+from vbmem.memory.state import Prior
+from vbmem.memory.variational import VariationalMemory
+
+quick = settings(derandomize=True, deadline=None, max_examples=20, database=None)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def covariance(*shape: int, seed: int = 0) -> Tensor:
+    """Random positive definite matrices [*shape, shape[-1]], with eigenvalues of at least 0.2."""
+    size = shape[-1]
+    root = normal(*shape, size, seed=seed)
+    return root @ root.mT / max(size, 1) + 0.2 * torch.eye(size, dtype=torch.float64)
+
+
+def variances(*shape: int, seed: int = 0) -> Tensor:
+    return 0.2 + normal(*shape, seed=seed).square()
+
+
+def general(code_size: int, rows: int) -> dict[str, float | Tensor]:
+    """A prior with nothing left at its default: R_0 non-zero, U_0 full, sigma_z^2 other than 1."""
+    return {"noise_var": 0.7, "row_var": covariance(rows, seed=1), "row_mean": normal(rows, code_size, seed=2)}
+
+
+def located(code_size: int) -> dict[str, float | Tensor]:
+    return {"loc_var": 1.7, "loc_mean": normal(code_size, seed=3)}
+
+
+# name -> constructor from (size of a code, or of a tree's partition; rows; clusters)
+MEMORIES: dict[str, Callable[[int, int, int], VariationalMemory]] = {
+    "gaussian": lambda c, k, h: GaussianMemory(c, k),
+    "gaussian-general": lambda c, k, h: GaussianMemory(c, k, **general(c, k)),
+    "categorical": lambda c, k, h: CategoricalMemory(c, k),
+    "categorical-general": lambda c, k, h: CategoricalMemory(c, k, **general(c, k) | {"row_var": variances(k, seed=1)}),
+    "shifted": lambda c, k, h: ShiftedGaussianMemory(c, k),
+    "shifted-general": lambda c, k, h: ShiftedGaussianMemory(c, k, **general(c, k), **located(c)),
+    "mixture": lambda c, k, h: MixtureMemory(c, k, h),
+    "mixture-general": lambda c, k, h: MixtureMemory(c, k, h, **general(c, k), **located(c)),
+    "tree": lambda c, k, h: TreeMemory(2 * c, k, h, 2),
+    "tree-general": lambda c, k, h: TreeMemory(3 * c, k, h, 3, **general(3 * c, k), **located(3 * c)),
+}
+LOCATED = [name for name in MEMORIES if not name.startswith("gaussian")]
+
+
+class Sizes(NamedTuple):
+    batch: tuple[int, ...] = ()
+    frames: int = 6
+    part_size: int = 3
+    rows: int = 2
+    clusters: int = 3
+    duplicates: bool = False
+    seed: int = 0
+
+
+SIZES = st.builds(
+    Sizes,
+    batch=st.sampled_from([(), (2,), (2, 3)]),
+    frames=st.integers(1, 6),
+    part_size=st.integers(1, 4),
+    rows=st.integers(1, 8),
+    clusters=st.integers(1, 8),
+    duplicates=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A memory, codes, and a random state and random addresses that are optimal for nothing."""
+
+    memory: VariationalMemory
+    codes: Tensor  # [.., T, C]
+    state: MemoryState
+    addresses: Addresses
+
+    @property
+    def prior(self) -> Prior:
+        return self.memory.prior(self.codes)
+
+    @property
+    def parts(self) -> Tensor:
+        """The codes as the engine takes them."""
+        return self.memory.split(self.codes)
+
+    def bound(self) -> Bound:
+        return self.memory.bound(self.codes, self.state, self.addresses)
+
+    # The four updates, one at a time; `engine.address` and `engine.global_step` make two of them each.
+
+    def update_weights(self) -> Problem:
+        fresh = steps.address(self.parts, self.state, self.prior)
+        return replace(self, addresses=replace(fresh, assignment=self.addresses.assignment))
+
+    def update_assignments(self) -> Problem:
+        """q(s) given that q(w|s) is optimal."""
+        return replace(self, addresses=steps.address(self.parts, self.state, self.prior))
+
+    def update_locations(self) -> Problem:
+        fresh = self._global()
+        return replace(self, state=replace(self.state, loc_mean=fresh.loc_mean, loc_var=fresh.loc_var))
+
+    def update_rows(self) -> Problem:
+        """q(M) given that q(b) is optimal."""
+        return replace(self, state=self._global())
+
+    def _global(self) -> MemoryState:
+        return steps.global_step(steps.statistics(self.parts, self.addresses), self.state, self.prior)
+
+
+def make_problem(name: str, sizes: Sizes = Sizes()) -> Problem:
+    memory = MEMORIES[name](sizes.part_size, sizes.rows, sizes.clusters)
+    codes = 2 * normal(*sizes.batch, sizes.frames, memory.code_size, seed=sizes.seed)
+    if sizes.duplicates:
+        codes = codes[..., :1, :].expand_as(codes).contiguous()
+    return Problem(
+        memory, codes, random_state(memory, sizes.batch, sizes.seed), random_addresses(memory, codes, sizes.seed)
+    )
+
+
+def random_state(memory: VariationalMemory, batch: tuple[int, ...] = (), seed: int = 0) -> MemoryState:
+    empty = memory.prior_state(batch, dtype=torch.float64)
+    has_location = memory.prior(empty.row_mean).has_location
+    return MemoryState(
+        row_mean=normal(*empty.row_mean.shape, seed=seed + 1),
+        row_cov=covariance(*empty.row_cov.shape[:-1], seed=seed + 2),
+        loc_mean=normal(*empty.loc_mean.shape, seed=seed + 3) if has_location else empty.loc_mean,
+        loc_var=variances(*empty.loc_var.shape, seed=seed + 4) if has_location else empty.loc_var,
+    )
+
+
+def random_addresses(memory: VariationalMemory, codes: Tensor, seed: int = 0) -> Addresses:
+    clusters, rows = memory.layout
+    *batch, frames, _ = memory.split(codes).shape
+    return Addresses(
+        assignment=(2 * normal(*batch, frames, clusters, seed=seed + 5)).softmax(-1),
+        weight_mean=normal(*batch, frames, clusters, rows, seed=seed + 6),
+        weight_cov=covariance(*batch, clusters, rows, seed=seed + 7),
+    )
+
+
+def close(actual, expected, *, rtol: float = 1e-10, atol: float = 1e-12) -> None:
+    """Two records, tensors or arrays agree; float64 unless said otherwise."""
+    if isinstance(actual, MemoryState | Addresses | Bound):
+        for name in actual.__dataclass_fields__:
+            if getattr(actual, name) is not None:
+                close(getattr(actual, name), getattr(expected, name), rtol=rtol, atol=atol)
+        return
+    torch.testing.assert_close(torch.as_tensor(actual), torch.as_tensor(expected), rtol=rtol, atol=atol)

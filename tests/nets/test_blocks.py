@@ -1,0 +1,89 @@
+"""The residual block, its normalisers, and the checks of arguments."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from vbmem.nets import CodeHead, Decoder, Encoder
+from vbmem.nets.blocks import ResidualBlock
+
+SIZES = {"image_size": 16, "channels": 3, "filters": 8, "style": "basic"}
+
+
+def normalisers(block: nn.Module) -> list[nn.Module]:
+    return [m for m in block.modules() if isinstance(m, nn.BatchNorm2d | nn.GroupNorm)]
+
+
+def test_batch_norm_has_the_tensorflow_defaults():
+    layers = normalisers(ResidualBlock(8, "basic"))
+    assert [type(layer) for layer in layers] == [nn.BatchNorm2d] * 2
+    assert all(layer.momentum == 0.01 and layer.eps == 1e-3 for layer in layers)
+
+
+def test_group_norm_has_groups_of_four_channels():
+    layers = normalisers(ResidualBlock(24, "improved"))
+    assert [type(layer) for layer in layers] == [nn.GroupNorm] * 2
+    assert all(layer.num_groups == 6 and layer.eps == 1e-6 for layer in layers)
+
+
+@pytest.mark.parametrize(("style", "act"), [("basic", F.relu), ("improved", F.silu)])
+def test_the_residual_block_is_the_formula_of_its_docstring(style, act):
+    block, features = ResidualBlock(8, style), torch.randn(3, 8, 5, 5)
+    conv1, norm1, _, conv2, norm2 = block.residual
+    expected = act(features + norm2(conv2(act(norm1(conv1(features))))))
+    torch.testing.assert_close(block(features), expected)
+
+
+def test_batch_norm_uses_the_batch_in_training_and_the_running_average_after():
+    block, features = ResidualBlock(8, "basic"), 3 + 2 * torch.randn(64, 8, 6, 6)
+    first_norm = normalisers(block)[0]
+    convolved = block.residual[0](features)
+
+    in_training = block(features)
+    torch.testing.assert_close(first_norm.running_mean, 0.01 * convolved.mean(dim=(0, 2, 3)))
+
+    block.eval()
+    average = first_norm.running_mean.clone()
+    assert not torch.allclose(block(features), in_training, atol=1e-2)
+    torch.testing.assert_close(first_norm.running_mean, average, rtol=0, atol=0)
+    one_by_one = torch.cat([block(one) for one in features.split(1)])
+    torch.testing.assert_close(block(features), one_by_one)
+
+
+def test_after_many_batches_evaluation_agrees_with_training():
+    encoder, frames = Encoder(embedding_size=4, **SIZES), torch.rand(16, 3, 16, 16)
+    with torch.no_grad():
+        for _ in range(700):
+            in_training = encoder(frames)
+        torch.testing.assert_close(encoder.eval()(frames), in_training, rtol=0.02, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"image_size": 7}, "at least 8 pixels wide and high, not 7"),
+        ({"channels": 2}, r"1 channel \(grey\) or 3 \(colour\), not 2"),
+        ({"style": "improved", "filters": 30}, "filters must be a multiple of 4, not 30"),
+        ({"style": "better"}, "'basic' or 'improved', not 'better'"),
+    ],
+    ids=["image_size", "channels", "filters", "style"],
+)
+@pytest.mark.parametrize(
+    "build", [lambda **a: Encoder(embedding_size=6, **a), lambda **a: Decoder(code_size=3, **a)]
+)
+def test_impossible_arguments_are_refused_in_a_sentence(build, change, message):
+    with pytest.raises(ValueError, match=message):
+        build(**(SIZES | change))
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="one of gaussian, bernoulli, not 'poisson'"):
+        Decoder(code_size=3, likelihood="poisson", **SIZES)
+    with pytest.raises(ValueError, match="'basic' or 'improved', not 'better'"):
+        CodeHead(embedding_size=6, code_size=3, style="better")
+
+
+def test_frames_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"expected frames \[N, 3, 16, 16\], got \[2, 1, 16, 16\]"):
+        Encoder(embedding_size=6, **SIZES)(torch.rand(2, 1, 16, 16))

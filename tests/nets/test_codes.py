@@ -1,0 +1,55 @@
+"""Code posteriors and the two kinds of head."""
+
+import pytest
+import torch
+
+from vbmem.nets import CodeHead, CodePosterior
+
+
+def test_samples_have_the_stated_mean_and_variance():
+    mean, var = torch.tensor([-1.0, 0.0, 3.0]), torch.tensor([0.1, 1.0, 4.0])
+    samples = CodePosterior(mean.expand(40_000, 3), var.expand(40_000, 3)).rsample()
+    torch.testing.assert_close(samples.mean(0), mean, rtol=0, atol=0.05)
+    torch.testing.assert_close(samples.var(0), var, rtol=0.05, atol=0)
+
+
+def test_a_generator_makes_samples_repeatable():
+    posterior = CodePosterior(torch.zeros(4, 3), torch.ones(4, 3))
+    first, again = (posterior.rsample(torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(first, again)
+
+
+def test_samples_are_differentiable_in_mean_and_variance():
+    mean, var = torch.zeros(3, requires_grad=True), torch.full((3,), 4.0, requires_grad=True)
+    sample = CodePosterior(mean, var).rsample()
+    sample.sum().backward()
+    torch.testing.assert_close(mean.grad, torch.ones(3))
+    torch.testing.assert_close(var.grad, sample.detach() / 8)  # d sqrt(v) noise / dv = sample / 2v
+
+
+def test_the_free_head_exponentiates_its_second_half():
+    head, embeddings = CodeHead(embedding_size=10, code_size=4, style="basic"), torch.randn(2, 5, 10)
+    outputs = head.layers(embeddings)
+    posterior = head(embeddings)
+    torch.testing.assert_close(posterior.mean, outputs[..., :4])
+    torch.testing.assert_close(posterior.var.sqrt(), outputs[..., 4:].exp())
+
+
+def test_the_fixed_head_has_one_constant_variance():
+    head = CodeHead(embedding_size=10, code_size=4, style="improved", fixed_var=0.6)
+    posterior = head(torch.randn(2, 5, 10))
+    assert posterior.mean.shape == (2, 5, 4)
+    torch.testing.assert_close(posterior.var, torch.full((2, 5, 4), 0.6))
+
+
+@pytest.mark.parametrize("fixed_var", [None, 0.6])
+def test_the_hidden_layer_has_a_bias_and_the_output_none(fixed_var):
+    hidden, _, output = CodeHead(embedding_size=10, code_size=4, style="basic", fixed_var=fixed_var).layers
+    assert hidden.out_features == 8
+    assert hidden.bias is not None
+    assert output.bias is None
+
+
+def test_float64_stays_float64():
+    head = CodeHead(embedding_size=10, code_size=4, style="basic").double()
+    assert head(torch.randn(2, 10).double()).var.dtype == torch.float64

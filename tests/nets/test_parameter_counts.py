@@ -1,0 +1,31 @@
+"""The networks, put together, have exactly as many trainable parameters as the paper's reference code.
+
+Both counts are met with this reading: biases in all convolutions (residual ones too) and in the hidden
+layer of the code head; none in the three linear maps to the embedding, the head's output and the seed.
+"""
+
+import pytest
+from torch import nn
+
+from vbmem.nets import CodeHead, Decoder, Encoder, Style
+
+
+def trainable_parameters(style: Style, filters: int, fixed_var: float | None) -> int:
+    code_size, images = 200, {"image_size": 32, "channels": 3, "filters": filters, "style": style}
+    networks = nn.ModuleList(
+        [
+            Encoder(embedding_size=2 * code_size, **images),
+            CodeHead(embedding_size=2 * code_size, code_size=code_size, style=style, fixed_var=fixed_var),
+            Decoder(code_size=code_size, **images),
+        ]
+    )
+    return sum(weights.numel() for weights in networks.parameters() if weights.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("style", "filters", "fixed_var", "count"),
+    [("basic", 32, None, 669_590), ("improved", 64, 0.6, 1_323_798)],
+    ids=["vae", "mixture"],
+)
+def test_parameter_count_equals_the_reference(style, filters, fixed_var, count):
+    assert trainable_parameters(style, filters, fixed_var) == count
