@@ -86,8 +86,6 @@ def _resized(images: ImageSet, size: int) -> ImageSet:
 
 def _nothing_called(source: str) -> str:
     nearest = difflib.get_close_matches(source.lower(), KNOWN_SETS, n=1)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return (
-        f"{source!r} is neither a known image set nor an existing file or folder; {hint}"
-        f"Known sets: {', '.join(KNOWN_SETS)}"
-    )
+    advice = f"did you mean {nearest[0]!r}?" if nearest else "check the spelling"
+    known = ", ".join(KNOWN_SETS)
+    return f"{source!r} is neither a known image set ({known}) nor an existing file or folder; {advice}"

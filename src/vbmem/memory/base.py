@@ -36,6 +36,7 @@ class Memory(ABC):
     kind: ClassVar[str]
     sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows")
     prior_names: ClassVar[tuple[str, ...]] = ("noise_var", "row_var", "row_mean")
+    _bound = staticmethod(engine.bound)
 
     def __init__(
         self,
@@ -204,13 +205,17 @@ class Memory(ABC):
         parts, _, prior, centre = self._enter(codes, state, written)
         if code_var is not None:
             code_var = self.split(code_var.expand_as(codes))
-        return engine.bound(parts, state.translate(-centre), addresses, prior, code_var).map(
+        return self._bound(parts, state.translate(-centre), addresses, prior, code_var).map(
             lambda term: self.reduce(term, -1)
         )
 
     def reconstruct(self, state: MemoryState, codes: Tensor) -> Tensor:
         """The expected code read back from memory, E[M'w + b | z]: [.., T, C]."""
-        return self.join(engine.reconstruct(state, self.address(state, codes)))
+        return self.recall(state, self.address(state, codes))
+
+    def recall(self, state: MemoryState, addresses: Addresses) -> Tensor:
+        """The expected code at given addresses, sum_h theta_h (R_h' w_h + b_h): [.., T, C]."""
+        return self.join(engine.recall(state, addresses))
 
     def log_predictive(self, state: MemoryState, codes: Tensor) -> Tensor:
         """Log density of new codes under the written memory, in nats: [.., T].

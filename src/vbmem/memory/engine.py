@@ -32,6 +32,12 @@ def local_step(
     return addresses, statistics(codes, addresses)
 
 
+def sweep(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None = None) -> tuple[MemoryState, Addresses]:
+    """One iteration of a write: local step, global step."""
+    addresses, sums = local_step(codes, state, prior, mask)
+    return global_step(sums, state, prior), addresses
+
+
 def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None = None) -> Addresses:
     """Theorem C.4, q(w|s) and then q(s):
 
@@ -166,7 +172,7 @@ def _kl_locations(state: MemoryState, prior: Prior) -> Tensor:
     return 0.5 * (state.loc_mean.shape[-1] * (ratio - 1 - ratio.log()) + quadratic).sum(-1)
 
 
-def reconstruct(state: MemoryState, addresses: Addresses) -> Tensor:
+def recall(state: MemoryState, addresses: Addresses) -> Tensor:
     """E[M'w + b] = sum_h theta_h (R_h' mu_h + b_h) for every frame, [.., T, C]."""
     theta = addresses.assignment
     weighted = theta.unsqueeze(-1) * addresses.weight_mean  # [.., T, H, K]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from vbmem.files import write_atomically
 from vbmem.memory.base import Memory
 from vbmem.memory.kanerva import KanervaMemory
 from vbmem.memory.memories import (
@@ -80,17 +80,3 @@ def load_memory(path: str | Path, device: torch.device | str = "cpu") -> tuple[M
     config |= {name.removeprefix("prior."): t for name, t in tensors.items() if name.startswith("prior.")}
     state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
     return KINDS[kind](**config), state
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing: to a neighbour first, then renamed over the old one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -28,6 +28,14 @@ class VariationalMemory(Memory):
 
     default_start: ClassVar[Start]
     default_iterations: ClassVar[int]
+    _sweep = staticmethod(engine.sweep)
+    _kmeans_plus_plus = staticmethod(kmeans_plus_plus)
+
+    def compile(self) -> None:
+        """Compile what a write repeats, once for all iterations, instead of a graph as long as the whole write."""
+        self._sweep = torch.compile(engine.sweep, fullgraph=True)
+        self._bound = torch.compile(engine.bound, fullgraph=True)
+        self._kmeans_plus_plus = torch.compile(kmeans_plus_plus, fullgraph=True)
 
     def write(
         self,
@@ -65,8 +73,7 @@ class VariationalMemory(Memory):
                 state = self._start(parts, prior, start, mask, generator)
             previous: Tensor | None = None
             for _ in range(steps):
-                addresses, sums = engine.local_step(parts, state, prior, mask)
-                state = engine.global_step(sums, state, prior)
+                state, addresses = self._sweep(parts, state, prior, mask)
                 if tol is not None:
                     total = engine.bound(parts, state, addresses, prior).total
                     if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
@@ -79,6 +86,29 @@ class VariationalMemory(Memory):
         parts, mask, prior, centre = self._enter(codes, state, mask)
         with torch.autocast(codes.device.type, enabled=False):
             return engine.address(parts, state.translate(-centre), prior, mask)
+
+    def write_online(
+        self,
+        codes: Tensor,
+        start: Start | MemoryState | None = None,
+        generator: torch.Generator | None = None,
+    ) -> MemoryState:
+        """Write in a single pass: each frame is addressed once, with the memory as it stands when its turn comes.
+
+        Early frames keep their stale addresses, so the bound ends below that of `write`; differentiable.
+        """
+        given = start if isinstance(start, MemoryState) else None
+        parts, _, prior, centre = self._enter(codes, given)
+        if isinstance(start, MemoryState):
+            state = start.translate(-centre)
+        else:
+            state = self._start(parts, prior, start, None, generator)
+        sums: Statistics | None = None
+        for frame in parts.split(1, dim=-2):
+            _, part = engine.local_step(frame, state, prior)
+            sums = part if sums is None else sums + part
+            state = engine.global_step(sums, state, prior)
+        return state.translate(centre)
 
     @torch.no_grad()
     def write_stream(
@@ -159,7 +189,7 @@ class VariationalMemory(Memory):
             if prior.has_location:
                 loc_mean = loc_mean + empty.loc_var.sqrt().unsqueeze(-1) * noise(loc_mean)
         else:
-            choose = kmeans_plus_plus if start == "kmeans++" else random_frames
+            choose = self._kmeans_plus_plus if start == "kmeans++" else random_frames
             frames = codes.detach().expand(*loc_mean.shape[:-2], *codes.shape[-2:])
             if prior.has_location:
                 loc_mean = choose(frames, loc_mean.shape[-2], mask, generator)

@@ -14,14 +14,22 @@ from vbmem.data.known import cifar10
 
 
 class Python2Pickler(pickle._Pickler):
-    """Writes text and bytes as Python 2 did, which made the official files."""
+    """Writes text, bytes and truth values as Python 2 did, which made the official files."""
 
     def save_string(self, text):
         raw = text.encode() if isinstance(text, str) else text
         self.write(pickle.BINSTRING + struct.pack("<i", len(raw)) + raw)
         self.memoize(text)
 
-    dispatch = {**pickle._Pickler.dispatch, bytes: save_string, str: save_string}  # noqa: RUF012
+    def save_truth(self, truth):
+        self.save_long(int(truth))
+
+    dispatch = {  # noqa: RUF012
+        **pickle._Pickler.dispatch,
+        bytes: save_string,
+        str: save_string,
+        bool: save_truth,
+    }
 
 
 def python2_pickle(contents):

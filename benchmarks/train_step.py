@@ -1,0 +1,113 @@
+"""Milliseconds of a training step on the paper's models, and their ratios to the VAE with the same networks.
+
+    python benchmarks/train_step.py [--out FILE.json] [--models NAME ..] [--batch-size B] [--episode-length T]
+
+All in one run, on random bytes in the shape of CIFAR-10. On CUDA the step is the one training uses: bfloat16 networks,
+compiled, one CUDA graph; times come from CUDA events over many replays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from vbmem.data import ImageSet
+from vbmem.models import VAEConfig
+from vbmem.paper.presets import PRESETS
+from vbmem.train import RunConfig, make_model, make_source
+from vbmem.train.step import TrainingStep
+
+# name -> (configuration, the model its ratio is to)
+MODELS: dict[str, tuple[RunConfig, str]] = {
+    "vae": (PRESETS["cifar10-vae"], "vae"),
+    "ns": (PRESETS["cifar10-ns"], "vae"),
+    "dkm": (PRESETS["cifar10-dkm"], "vae"),
+    "categorical": (PRESETS["cifar10-categorical"], "vae"),
+    "gaussian": (PRESETS["cifar10-gaussian"], "vae"),
+    "vae-improved": (
+        replace(PRESETS["cifar10-mixture"], model=VAEConfig(filters=64, style="improved")),
+        "vae-improved",
+    ),
+    "mixture": (PRESETS["cifar10-mixture"], "vae-improved"),
+    "tree": (PRESETS["cifar10-tree"], "vae-improved"),
+}
+
+
+def measure(config: RunConfig, images: ImageSet, device: torch.device, repeats: int) -> dict[str, float]:
+    started = time.monotonic()
+    model = make_model(config, images, device)
+    if device.type == "cuda":
+        model.compile_parts()
+    source = make_source(config.data, images, "train", 0, device)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=1e-3, betas=(config.beta1, 0.999), fused=True, capturable=device.type == "cuda"
+    )
+    step = TrainingStep(model, optimizer, source, copies=config.copies, clip=config.clip, averages=[], decay=0.0)
+    indices = source.epoch_indices(0)[0].to(device)
+    for _ in range(6):
+        step(indices)
+    bound = step.means()["elbo_per_frame"]
+    ready = time.monotonic() - started
+    times = []
+    for _ in range(repeats):
+        if device.type == "cuda":
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            step(indices)
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end))
+        else:
+            start_time = time.perf_counter()
+            step(indices)
+            times.append(1e3 * (time.perf_counter() - start_time))
+    return {"ms": statistics.median(times), "ready_s": ready, "first_bound": bound, "skipped": float(step.skipped)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--episode-length", type=int, default=64)
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    console = Console()
+    pixels = np.random.default_rng(0).integers(0, 256, (4096, 32, 32, 3), dtype=np.uint8)
+    images = ImageSet("random", pixels)
+    results: dict[str, Any] = {}
+    for name in options.models:
+        config, _ = MODELS[name]
+        config = replace(config, data=replace(config.data, episode_length=options.episode_length))
+        results[name] = measure(config, images, device, options.repeats)
+        console.print(name, results[name])
+    table = Table(title=f"one training step, B=16 T={options.episode_length}, {device}")
+    for heading in ("model", "ms", "ratio", "to"):
+        table.add_column(heading, justify="right")
+    for name, result in results.items():
+        peer = MODELS[name][1]
+        if peer in results:
+            result["ratio"], result["peer"] = result["ms"] / results[peer]["ms"], peer
+            table.add_row(name, f"{result['ms']:.2f}", f"{result['ratio']:.2f}", peer)
+    console.print(table)
+    device_name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+    text = json.dumps({"torch": torch.__version__, "device": device_name, "models": results}, indent=1)
+    print(text)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What every episodic model shares: an encoder, a decoder, and a bound reported term by term."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from vbmem.nets import CodePosterior, Decoder, Encoder, Likelihood, Pixels, Style
+
+
+@dataclass(frozen=True)
+class FrameFormat:
+    """What frames look like: float [.., channels, size, size] in [0, 1]."""
+
+    size: int
+    channels: int
+    likelihood: Likelihood = "gaussian"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence lower bound of each episode of a batch, in nats.
+
+    elbo = log_likelihood - sum of divergences; every tensor has the shape [B].
+    """
+
+    log_likelihood: Tensor  # sum_t E log p(x_t | z_t)
+    divergences: dict[str, Tensor]
+    episode_length: int
+    extra_objective: Tensor | None = None  # added to the bound in training only
+    measures: dict[str, Tensor] = field(default_factory=dict)  # reported, not optimised
+
+    @property
+    def elbo(self) -> Tensor:
+        return self.log_likelihood - sum(self.divergences.values())
+
+    def per_frame(self) -> dict[str, Tensor]:
+        """The headline `elbo_per_frame` and every term of it, per frame, and the other measures; all [B]."""
+        terms = {"elbo_per_frame": self.elbo, "log_likelihood": self.log_likelihood, **self.divergences}
+        return {name: value / self.episode_length for name, value in terms.items()} | self.measures
+
+
+class EpisodicModel(nn.Module):
+    """An encoder and a decoder; a subclass says what lies between them.
+
+    `network_dtype` may be set to bfloat16: networks then run under autocast, everything else in float32.
+    """
+
+    network_dtype: torch.dtype = torch.float32
+
+    def __init__(self, frame: FrameFormat, code_size: int, embedding_size: int, filters: int, style: Style) -> None:
+        super().__init__()
+        sizes = {"image_size": frame.size, "channels": frame.channels, "filters": filters}
+        self.encoder = Encoder(**sizes, embedding_size=embedding_size, style=style)
+        self.decoder = Decoder(**sizes, code_size=code_size, style=style, likelihood=frame.likelihood)
+
+    @abstractmethod
+    def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
+        """Frames [B, T, channels, H, W] -> the bound of each episode, one sample of every random variable.
+
+        With `copies`, every episode counts that many times, each with randomness of its own; the encoder, which has
+        none, runs once.
+        """
+
+    def embed(self, frames: Tensor) -> Tensor:
+        """e(x) of every frame, float32: [B, T, channels, H, W] -> [B, T, E]."""
+        flat = frames.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        with self._networks(frames):
+            embeddings: Tensor = self.encoder(flat)
+        unfolded: Tensor = embeddings.float().unflatten(0, frames.shape[:2])
+        return unfolded
+
+    def decode(self, codes: Tensor) -> Pixels:
+        """p(x | z) of codes [N, C]."""
+        with self._networks(codes):
+            pixels: Pixels = self.decoder(codes)
+        return pixels
+
+    def score(self, codes: Tensor, frames: Tensor) -> Tensor:
+        """log p(x | z) summed over the frames of each episode: codes [B, T, C] -> [B]."""
+        log_probs = self.decode(codes.flatten(0, 1)).log_prob(frames.flatten(0, 1))
+        total: Tensor = log_probs.unflatten(0, frames.shape[:2]).sum(-1)
+        return total
+
+    def compile_parts(self) -> None:
+        """Compile what repeats: the networks with their likelihood. Called once, before the first step."""
+        self.embed = torch.compile(self.embed, fullgraph=True)  # type: ignore[method-assign]
+        self.score = torch.compile(self.score, fullgraph=True)  # type: ignore[method-assign]
+
+    def _networks(self, like: Tensor) -> AbstractContextManager[None]:
+        half = self.network_dtype != torch.float32
+        return torch.autocast(like.device.type, dtype=self.network_dtype if half else None, enabled=half)
+
+
+def repeat_episodes(tensor: Tensor, copies: int) -> Tensor:
+    """[B, ..] -> [copies * B, ..]."""
+    return tensor if copies == 1 else tensor.repeat(copies, *(1 for _ in tensor.shape[1:]))
+
+
+def normal_kl(q: CodePosterior, p: CodePosterior | None = None) -> Tensor:
+    """KL(q || p) of diagonal Gaussians summed over the last dimension; p is N(0, I) when not given."""
+    if p is None:
+        return 0.5 * (q.var + q.mean.square() - 1 - q.var.log()).sum(-1)
+    ratio = q.var / p.var
+    return 0.5 * (ratio + (q.mean - p.mean).square() / p.var - 1 - ratio.log()).sum(-1)

@@ -1,0 +1,69 @@
+"""The Dynamic Kanerva Machine (Wu et al. 2018), trained on an unbiased estimate of its bound."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vbmem.memory import KanervaMemory
+from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, repeat_episodes
+from vbmem.nets import Style
+
+
+@dataclass(frozen=True)
+class DKMConfig:
+    """Deterministic codes, written online into a memory of `rows` rows."""
+
+    code_size: int = 200
+    rows: int = 32
+    filters: int = 32
+    style: Style = "basic"
+    autoencoder: bool = True
+    """Train on the bound plus log p(x | e(x)), as Wu et al. and the reference code do; never part of the bound."""
+
+    def build(self, frame: FrameFormat) -> DKM:
+        return DKM(self, frame)
+
+
+class DKM(EpisodicModel):
+    def __init__(self, config: DKMConfig, frame: FrameFormat) -> None:
+        super().__init__(frame, config.code_size, config.code_size, config.filters, config.style)
+        self.memory = KanervaMemory(config.code_size, config.rows)
+        self.autoencoder = config.autoencoder
+        self.address_log_std = nn.Parameter(torch.tensor(0.5 * math.log(0.3)))
+        # R_0 belongs to the trained model, so it travels with the weights.
+        assert isinstance(self.memory.row_mean, Tensor)
+        self.row_mean = nn.Buffer(self.memory.row_mean)
+
+    def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
+        codes = self.embed(frames)
+        memory = copy.copy(self.memory)
+        memory.row_mean, memory.address_var = self.row_mean, torch.exp(2 * self.address_log_std)
+        state, _ = memory.write(codes)
+        addresses = memory.address(state, codes)  # dynamic addressing: with the memory as finally written
+        bound = memory.bound(codes, state, addresses)
+
+        frames_twice = repeat_episodes(frames, copies)
+        mean = repeat_episodes(addresses.weight_mean.squeeze(-2), copies)  # [B, T, K]
+        weights = mean + memory.address_var.sqrt() * torch.randn_like(mean)
+        rows, cov = (repeat_episodes(x.squeeze(-3), copies) for x in (state.row_mean, state.row_cov))
+        # M'w for a fresh M ~ q(M) in every frame: N(R'w, (w'Uw) I), drawn without drawing M.
+        spread = ((weights @ cov) * weights).sum(-1, keepdim=True).clamp_min(0).sqrt()
+        read = weights @ rows + spread * torch.randn(*weights.shape[:-1], rows.shape[-1], device=frames.device)
+
+        extra = None
+        if self.autoencoder and self.training:
+            extra = repeat_episodes(self.score(codes, frames), copies)
+        return Evidence(
+            log_likelihood=self.score(read, frames_twice),
+            divergences={
+                "kl_weights": repeat_episodes(bound.kl_weights, copies),
+                "kl_rows": repeat_episodes(bound.kl_rows, copies),
+            },
+            episode_length=frames.shape[1],
+            extra_objective=extra,
+        )

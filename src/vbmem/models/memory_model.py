@@ -1,0 +1,162 @@
+"""The paper's model: codes written into any memory of `vbmem.memory`, trained through the writing."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Beta
+
+from vbmem.memory import (
+    Addresses,
+    CategoricalMemory,
+    GaussianMemory,
+    MemoryState,
+    MixtureMemory,
+    ShiftedGaussianMemory,
+    TreeMemory,
+)
+from vbmem.memory.base import Scale
+from vbmem.memory.variational import VariationalMemory
+from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, repeat_episodes
+from vbmem.nets import CodeHead, Style
+
+MemoryKind = Literal["gaussian", "categorical", "shifted", "mixture", "tree"]
+Objective = Literal["episode", "generalisation", "online"]
+
+
+@dataclass(frozen=True)
+class Regulariser:
+    """Moves the mean of q(z_t) towards what the memory recalls, in training only (paper, 3.2.3):
+
+    mean <- t mean + (1 - t) recalled,   t = gamma - epsilon + delta s,   s ~ Beta(alpha, beta), one t a frame.
+    """
+
+    gamma: float = 0.5
+    epsilon: float = 0.1
+    delta: float = 0.2
+    alpha: float = 8.0
+    beta: float = 8.0
+
+    def __call__(self, mean: Tensor, recalled: Tensor) -> Tensor:
+        alpha, beta = (torch.full(mean.shape[:-1], x, device=mean.device) for x in (self.alpha, self.beta))
+        share = self.gamma - self.epsilon + self.delta * Beta(alpha, beta, validate_args=False).sample()
+        return torch.lerp(recalled, mean, share.unsqueeze(-1))
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """A memory between encoder and decoder. Without `iterations` the memory's own number is used."""
+
+    memory: MemoryKind = "mixture"
+    code_size: int = 200
+    rows: int = 6
+    clusters: int = 10
+    """For mixture and tree."""
+    partitions: int = 2
+    """For the tree."""
+    iterations: int | None = None
+    filters: int = 64
+    style: Style = "improved"
+    objective: Objective = "episode"
+    """`generalisation`: write half of the frames, score all. `online`: one pass in random order."""
+    learned_scales: bool = False
+    """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off."""
+
+    def build(self, frame: FrameFormat) -> MemoryModel:
+        return MemoryModel(self, frame)
+
+    def make_memory(self) -> VariationalMemory:
+        match self.memory:
+            case "gaussian":
+                return GaussianMemory(self.code_size, self.rows)
+            case "categorical":
+                return CategoricalMemory(self.code_size, self.rows)
+            case "shifted":
+                return ShiftedGaussianMemory(self.code_size, self.rows)
+            case "mixture":
+                return MixtureMemory(self.code_size, self.rows, self.clusters)
+            case "tree":
+                return TreeMemory(self.code_size, self.rows, self.clusters, self.partitions)
+
+
+class MemoryModel(EpisodicModel):
+    """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder.
+
+    Mixture and tree have a fixed variance of q(z), half the memory's noise, as the reference code has.
+    """
+
+    def __init__(self, config: MemoryConfig, frame: FrameFormat) -> None:
+        size = config.code_size
+        super().__init__(frame, size, 2 * size, config.filters, config.style)
+        self.config = config
+        self.memory = config.make_memory()
+        self.iterations = config.iterations or self.memory.default_iterations
+        self.regulariser: Regulariser | None = None
+        fixed_var = 0.5 * float(self.memory.noise_var) if config.memory in ("mixture", "tree") else None
+        self.head = CodeHead(embedding_size=2 * size, code_size=size, style=config.style, fixed_var=fixed_var)
+        self.log_scales = nn.ParameterDict()
+        if config.learned_scales:
+            for name in ("noise_var", "row_var", "loc_var"):
+                if (value := getattr(self.memory, name)) is not None:
+                    self.log_scales[name] = nn.Parameter(torch.tensor(float(value)).log())
+
+    def scaled_memory(self) -> VariationalMemory:
+        """The memory with its prior's scales as now trained."""
+        memory = copy.copy(self.memory)
+        for name, log_scale in self.log_scales.items():
+            scale: Scale = log_scale.exp()
+            setattr(memory, name, scale)
+        return memory
+
+    def write(self, memory: VariationalMemory, codes: Tensor) -> tuple[MemoryState, Addresses]:
+        """Write codes [B, T, C] by the model's objective; the addresses are those of all frames."""
+        if self.config.objective == "episode":
+            return memory.write(codes, self.iterations)
+        order = torch.rand(codes.shape[:2], device=codes.device).argsort(-1)
+        shuffled = codes.gather(1, order.unsqueeze(-1).expand_as(codes))
+        if self.config.objective == "online":
+            state = memory.write_online(shuffled)
+        else:
+            state, _ = memory.write(shuffled[:, : max(1, codes.shape[1] // 2)], self.iterations)
+        return state, memory.address(state, codes)
+
+    def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
+        posterior = self.head(self.embed(frames))
+        frames = repeat_episodes(frames, copies)
+        means, variances = repeat_episodes(posterior.mean, copies), repeat_episodes(posterior.var, copies)
+        memory = self.scaled_memory()
+        state, addresses = self.write(memory, means)
+        recalled = memory.recall(state, addresses)
+        shown = means
+        if self.training and self.regulariser is not None:
+            shown = self.regulariser(means, recalled)
+        bound = memory.bound(shown, state, addresses, variances)
+        codes = shown + variances.sqrt() * torch.randn_like(shown)
+        divergences = {name: term for name, term in bound.terms().items() if name.startswith("kl_")}
+        return Evidence(
+            log_likelihood=self.score(codes, frames),
+            divergences=divergences,
+            episode_length=frames.shape[1],
+            measures=_memory_share(means, recalled) | _memory_cost(divergences, frames.shape[1]),
+        )
+
+    def compile_parts(self) -> None:
+        super().compile_parts()
+        self.memory.compile()
+
+
+@torch.no_grad()
+def _memory_share(codes: Tensor, recalled: Tensor) -> dict[str, Tensor]:
+    """The part of the variance of an episode's codes that the memory explains: 1 - |z - recalled|^2 / |z - mean|^2."""
+    spread = (codes - codes.mean(-2, keepdim=True)).square().sum((-1, -2))
+    return {"memory_share": 1 - (codes - recalled).square().sum((-1, -2)) / spread}
+
+
+def _memory_cost(divergences: dict[str, Tensor], episode_length: int) -> dict[str, Tensor]:
+    """What it pays for that, per frame: every divergence but that of the codes."""
+    paid = [term.detach() for name, term in divergences.items() if name != "kl_codes"]
+    return {"memory_kl": torch.stack(paid).sum(0) / episode_length}

@@ -1,0 +1,66 @@
+"""The Neural Statistician (Edwards & Storkey 2017), with the paper's extra nonlinearity in the pooling layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes
+from vbmem.nets import CodeHead, CodePosterior, Style
+from vbmem.nets.layers import dense
+
+
+@dataclass(frozen=True)
+class StatisticianConfig:
+    """A context c ~ N(0, I) for the whole episode, and codes z_t ~ p(z | c)."""
+
+    code_size: int = 200
+    context_size: int = 6400
+    filters: int = 32
+    style: Style = "basic"
+
+    def build(self, frame: FrameFormat) -> NeuralStatistician:
+        return NeuralStatistician(self, frame)
+
+
+class NeuralStatistician(EpisodicModel):
+    def __init__(self, config: StatisticianConfig, frame: FrameFormat) -> None:
+        size, context = config.code_size, config.context_size
+        super().__init__(frame, size, 2 * size, config.filters, config.style)
+        self.before_pooling = nn.Sequential(dense(2 * size, 2 * size, bias=True), nn.ReLU())
+        self.context_head = _gaussian_head(2 * size, context)
+        self.code_head = CodeHead(embedding_size=2 * size + context, code_size=size, style=config.style)
+        self.code_prior = _gaussian_head(context, size)
+
+    def infer_context(self, embeddings: Tensor) -> CodePosterior:
+        """q(c | X) from the mean of the frames' features over the episode: [B, T, E] -> [B, context]."""
+        return _as_posterior(self.context_head(self.before_pooling(embeddings).mean(-2)))
+
+    def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
+        embeddings = self.embed(frames)
+        context = self.infer_context(embeddings)
+        embeddings, frames = repeat_episodes(embeddings, copies), repeat_episodes(frames, copies)
+        context = CodePosterior(repeat_episodes(context.mean, copies), repeat_episodes(context.var, copies))
+        # A context of its own for every frame: the bound's expectation is the same, its variance smaller.
+        noise = torch.randn(*frames.shape[:2], context.mean.shape[-1], device=frames.device)
+        contexts = context.mean.unsqueeze(1) + context.var.sqrt().unsqueeze(1) * noise
+        with self._networks(frames):
+            posterior = self.code_head(torch.cat([embeddings, contexts], dim=-1))
+            prior = _as_posterior(self.code_prior(contexts))
+        return Evidence(
+            log_likelihood=self.score(posterior.rsample(), frames),
+            divergences={"kl_codes": normal_kl(posterior, prior).sum(-1), "kl_context": normal_kl(context)},
+            episode_length=frames.shape[1],
+        )
+
+
+def _gaussian_head(inputs: int, outputs: int) -> nn.Sequential:
+    """Two layers, the hidden one as wide as the output: means and log standard deviations."""
+    return nn.Sequential(dense(inputs, 2 * outputs, bias=True), nn.ReLU(), dense(2 * outputs, 2 * outputs, bias=True))
+
+
+def _as_posterior(outputs: Tensor) -> CodePosterior:
+    mean, log_std = outputs.float().chunk(2, dim=-1)
+    return CodePosterior(mean, torch.exp(2 * log_std))

@@ -1,0 +1,38 @@
+"""The variational autoencoder (Kingma & Welling 2013): the baseline that knows no episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes
+from vbmem.nets import CodeHead, CodePosterior, Style
+
+
+@dataclass(frozen=True)
+class VAEConfig:
+    """A variational autoencoder with p(z) = N(0, I)."""
+
+    code_size: int = 200
+    filters: int = 32
+    style: Style = "basic"
+
+    def build(self, frame: FrameFormat) -> VAE:
+        return VAE(self, frame)
+
+
+class VAE(EpisodicModel):
+    def __init__(self, config: VAEConfig, frame: FrameFormat) -> None:
+        size = config.code_size
+        super().__init__(frame, size, 2 * size, config.filters, config.style)
+        self.head = CodeHead(embedding_size=2 * size, code_size=size, style=config.style)
+
+    def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
+        posterior = self.head(self.embed(frames))
+        posterior = CodePosterior(repeat_episodes(posterior.mean, copies), repeat_episodes(posterior.var, copies))
+        return Evidence(
+            log_likelihood=self.score(posterior.rsample(), repeat_episodes(frames, copies)),
+            divergences={"kl_codes": normal_kl(posterior).sum(-1)},
+            episode_length=frames.shape[1],
+        )

@@ -1,0 +1,67 @@
+"""The rows of the paper's tables as runs: what all share, and for each what differs."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+
+from vbmem.models import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
+from vbmem.train.config import DataConfig, RunConfig, Stage
+
+# Appendix F.1: quantitative experiments.
+QUANTITATIVE: dict[str, ModelConfig] = {
+    "vae": VAEConfig(),
+    "ns": StatisticianConfig(),
+    "dkm": DKMConfig(),
+    "gaussian": MemoryConfig("gaussian", rows=32, filters=32, style="basic"),
+    "categorical": MemoryConfig("categorical", rows=32, filters=32, style="basic"),
+}
+# Appendix F.2: qualitative experiments, in two stages; the second all but fixes the regulariser.
+QUALITATIVE: dict[str, ModelConfig] = {"mixture": MemoryConfig("mixture"), "tree": MemoryConfig("tree")}
+TWO_STAGES = (
+    Stage(200, 5e-4, Regulariser()),
+    Stage(10, 1e-4, Regulariser(epsilon=1e-6, delta=2e-6), takes_leftover=True),
+)
+EPOCHS = {"cifar10": 100, "celeba": 60}
+
+# 8 x 8 digits: small enough for a laptop, one to two minutes each.
+DIGITS_DATA = DataConfig("digits", batch_size=4, episode_length=32)
+DIGITS: dict[str, RunConfig] = {
+    "vae": RunConfig(DIGITS_DATA, VAEConfig(code_size=16, filters=16), (Stage(60),)),
+    "categorical": RunConfig(
+        DIGITS_DATA,
+        MemoryConfig("categorical", code_size=16, rows=16, filters=16, style="basic"),
+        (Stage(60),),
+    ),
+    "mixture": RunConfig(
+        DIGITS_DATA,
+        MemoryConfig("mixture", code_size=16, rows=2, clusters=8, filters=16),
+        (Stage(60, 2e-3, Regulariser()),),
+        beta1=0.0,
+        patience=20,
+    ),
+}
+
+
+def _presets() -> dict[str, RunConfig]:
+    result: dict[str, RunConfig] = {}
+    for dataset, epochs in EPOCHS.items():
+        data = DataConfig(dataset)
+        for name, model in QUANTITATIVE.items():
+            run = RunConfig(data, model, (Stage(epochs),))
+            if name == "categorical":  # "8 x 2": half the batch, every episode twice
+                run = replace(run, data=replace(data, batch_size=8), copies=2)
+            result[f"{dataset}-{name}"] = run
+        for name, model in QUALITATIVE.items():
+            result[f"{dataset}-{name}"] = RunConfig(data, model, TWO_STAGES, beta1=0.0)
+    return result | {f"digits-{name}": run for name, run in DIGITS.items()}
+
+
+PRESETS = _presets()
+
+
+def get_preset(name: str) -> RunConfig:
+    if name not in PRESETS:
+        near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.4) or list(PRESETS)
+        raise ValueError(f"there is no preset {name!r}; did you mean {', '.join(near)}? `vbmem presets` lists all")
+    return PRESETS[name]

@@ -1,0 +1,98 @@
+"""Everything needed to go on exactly where a run stood, in one safetensors file.
+
+Tensors: weights, optimiser, averages, running sums, random generators. JSON, in the file's metadata: where the run
+stands. One file, replaced in one move, so that a crash at any moment leaves a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from vbmem.files import write_atomically
+
+Tensors = dict[str, Tensor]
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is missing, damaged, or of another run."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands."""
+
+    stage: int = 0
+    stage_epoch: int = 0  # epochs finished in this stage
+    epoch: int = 0  # epochs finished in all
+    batch: int = 0  # batches finished in the epoch under way
+    stage_epochs: int = 0  # how many this stage may take
+    best: float | None = None  # best validation bound per frame of this stage
+    best_epoch: int = 0  # stage_epoch at which it was reached
+    seconds: float = 0.0  # spent in training
+
+
+def save_checkpoint(path: Path, tensors: Tensors, progress: Progress) -> None:
+    content = save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+        {"format": "vbmem.checkpoint", "progress": json.dumps(asdict(progress))},
+    )
+    write_atomically(path, content)
+
+
+def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> tuple[Tensors, Progress]:
+    if not path.is_file():
+        raise CheckpointError(f"there is no checkpoint {path}; train first, or check the directory")
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is damaged or no checkpoint ({error})") from error
+    if metadata.get("format") != "vbmem.checkpoint":
+        raise CheckpointError(f"{path} is a safetensors file, but no checkpoint of vbmem")
+    return tensors, Progress(**json.loads(metadata["progress"]))
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Tensors:
+    """Adam's state by parameter number, each tensor under its own name."""
+    return {
+        f"optimizer.{index}.{name}": value
+        for index, parameter in enumerate(optimizer.param_groups[0]["params"])
+        for name, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors) -> None:
+    for key, value in tensors.items():
+        if key.startswith("optimizer."):
+            _, index, name = key.split(".")
+            parameter = optimizer.param_groups[0]["params"][int(index)]
+            optimizer.state[parameter][name] = value.to(parameter.device)
+
+
+def random_tensors(device: torch.device) -> Tensors:
+    """The state of the random generators in use."""
+    states = {"random.cpu": torch.get_rng_state()}
+    return states | ({"random.cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
+
+
+def restore_random(tensors: Tensors, device: torch.device) -> None:
+    torch.set_rng_state(tensors["random.cpu"].cpu())
+    if device.type == "cuda" and "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"].cpu(), device)
+
+
+def with_prefix(prefix: str, tensors: Tensors) -> Tensors:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def under_prefix(prefix: str, tensors: Tensors) -> Tensors:
+    start = f"{prefix}."
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}

@@ -1,0 +1,105 @@
+"""What a training run is, as frozen dataclasses: the command line is generated from them, a preset is one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from vbmem.data import EpisodeKind
+from vbmem.models import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
+
+MODEL_KINDS: dict[str, type[ModelConfig]] = {
+    "vae": VAEConfig,
+    "statistician": StatisticianConfig,
+    "dkm": DKMConfig,
+    "memory": MemoryConfig,
+}
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which pictures, and what an episode of them is."""
+
+    dataset: str = "cifar10"
+    """A known set, an .npz file, or a folder of pictures."""
+    image_size: int | None = None
+    """Side to which pictures are brought; by default that of the set, for a folder 32."""
+    binary: bool = False
+    """Frames rounded to 0 or 1 and a Bernoulli likelihood."""
+    episodes: EpisodeKind = "shuffled"
+    batch_size: int = 16
+    episode_length: int = 64
+    sources_per_episode: int = 4
+    """For episodes of views and repeats."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some epochs with the same settings, starting from the best weights so far and a fresh optimiser."""
+
+    epochs: int = 100
+    learning_rate: float = 1e-3
+    regulariser: Regulariser | None = None
+    takes_leftover: bool = False
+    """Also run the epochs that early stopping left over in the stage before."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A training run."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=VAEConfig)
+    stages: tuple[Stage, ...] = (Stage(),)
+    copies: int = 1
+    """How often every episode counts within its batch, each time with its own randomness."""
+    beta1: float = 0.9
+    """Adam's."""
+    clip: float = 100.0
+    """Largest norm of the whole gradient."""
+    patience: int = 10
+    """Epochs without a better validation bound after which a stage stops."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate over a stage."""
+    averaging: float = 0.0
+    """Decay of an exponential average of the weights, which is then what is evaluated and kept; 0 for none."""
+    seed: int = 0
+
+
+def to_dict(config: Any) -> Any:
+    """A configuration as plain values; models carry their kind."""
+    if dataclasses.is_dataclass(config):
+        values = {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        kinds = [kind for kind, cls in MODEL_KINDS.items() if isinstance(config, cls)]
+        return {"kind": kinds[0], **values} if kinds else values
+    return [to_dict(item) for item in config] if isinstance(config, tuple) else config
+
+
+def from_dict(values: dict[str, Any]) -> RunConfig:
+    """Inverse of `to_dict`; unknown names raise ValueError."""
+    config: RunConfig = _build(RunConfig, values)
+    return config
+
+
+def load_config(text: str) -> RunConfig:
+    return from_dict(json.loads(text))
+
+
+def _build(kind: Any, value: Any) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        if value is None:
+            return None
+        if isinstance(value, dict) and "kind" in value:
+            return _build(MODEL_KINDS[value["kind"]], {k: v for k, v in value.items() if k != "kind"})
+        kind = next(option for option in get_args(kind) if option is not type(None))
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        if unknown := set(value) - set(hints):
+            raise ValueError(f"unknown settings {', '.join(sorted(unknown))}; was this saved by a newer vbmem?")
+        return kind(**{name: _build(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+    if get_origin(kind) is tuple:
+        return tuple(_build(get_args(kind)[0], item) for item in value)
+    return value

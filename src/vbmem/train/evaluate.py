@@ -1,0 +1,41 @@
+"""The bound over a whole pass through some pictures, with its standard error."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from vbmem.data import EpisodeSource
+from vbmem.models import EpisodicModel
+from vbmem.train.step import graphed
+
+
+class Evaluation:
+    """Evaluates a model on all episodes of a source: means over episodes, one sample of every random variable."""
+
+    def __init__(self, model: EpisodicModel, source: EpisodeSource) -> None:
+        self.model, self.source = model, source
+        self._reports: dict[str, Tensor] = {}
+        self._run = graphed(self._step, source)
+
+    @torch.no_grad()
+    def __call__(self, epoch: int = 0) -> dict[str, float]:
+        """Per frame: `elbo_per_frame`, every term of it and `standard_error` of the first, over episodes."""
+        self.model.eval()
+        batches: list[Tensor] = []
+        names: list[str] = []
+        # Compiling the networks once more, for evaluation, would take longer than it saves.
+        with torch.compiler.set_stance("force_eager"):
+            for indices in self.source.epoch_indices(epoch).to(self.source.images.device):
+                self._run(indices)
+                names = list(self._reports)
+                batches.append(torch.stack([self._reports[name] for name in names]))
+        values = torch.cat(batches, dim=-1).double()  # [names, episodes]
+        means = dict(zip(names, values.mean(-1).tolist(), strict=True))
+        spread = float(values[names.index("elbo_per_frame")].std()) if values.shape[-1] > 1 else math.nan
+        return {**means, "standard_error": spread / math.sqrt(values.shape[-1]), "episodes": values.shape[-1]}
+
+    def _step(self, indices: Tensor) -> None:
+        self._reports = self.model(self.source.frames(indices)).per_frame()

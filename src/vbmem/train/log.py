@@ -1,0 +1,74 @@
+"""What a run tells: a JSON line an event in log.jsonl, TensorBoard where it is installed, a live line on the screen."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vbmem.files import write_atomically
+
+
+class RunLog:
+    """Appends events to log.jsonl; on resuming, drops those the checkpoint does not know of."""
+
+    def __init__(self, run_dir: Path, epochs_known: int) -> None:
+        self.path = run_dir / "log.jsonl"
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        kept = [line for line in lines if json.loads(line).get("epoch", 0) <= epochs_known] if epochs_known else []
+        write_atomically(self.path, "".join(f"{line}\n" for line in kept).encode())
+        self._board = None
+        if importlib.util.find_spec("tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(run_dir / "tensorboard"))
+
+    def event(self, kind: str, epoch: int, **values: Any) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps({"event": kind, "epoch": epoch, **values}) + "\n")
+        if self._board is not None:
+            for part, numbers in values.items():
+                if isinstance(numbers, dict):
+                    for name, value in numbers.items():
+                        self._board.add_scalar(f"{name}/{part}", value, epoch)
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+
+class Display:
+    """The live line: epoch, step, bound, frames a second, time left."""
+
+    def __init__(self, console: Console, batches: int) -> None:
+        self.console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("starting", total=batches, note="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def update(self, title: str, done: int, total: int, note: str) -> None:
+        self._progress.update(self._task, description=title, completed=done, total=total, note=note)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True)

@@ -1,0 +1,309 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from vbmem.data import EpisodeSource, ImageSet, Part
+from vbmem.files import write_atomically
+from vbmem.models import EpisodicModel, FrameFormat, MemoryModel
+from vbmem.train.checkpoint import (
+    CheckpointError,
+    Progress,
+    Tensors,
+    load_checkpoint,
+    optimizer_tensors,
+    random_tensors,
+    restore_optimizer,
+    restore_random,
+    save_checkpoint,
+    under_prefix,
+    with_prefix,
+)
+from vbmem.train.config import DataConfig, RunConfig, load_config, to_dict
+from vbmem.train.evaluate import Evaluation
+from vbmem.train.log import Display, RunLog
+from vbmem.train.step import TrainingStep
+
+LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
+BAD_STEPS_IN_A_ROW = 20
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on."""
+
+
+def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
+    _, height, width, channels = images.x_train.shape
+    if height != width:
+        raise ValueError(f"pictures must be square, got {height} x {width}; set data.image_size")
+    if data.binary:
+        return FrameFormat(height, 1, "bernoulli")
+    return FrameFormat(height, channels)
+
+
+def make_source(data: DataConfig, images: ImageSet, part: Part, seed: int, device: torch.device) -> EpisodeSource:
+    pictures, labels = images.split(part)
+    return EpisodeSource(
+        pictures,
+        labels,
+        batch_size=data.batch_size,
+        episode_length=data.episode_length,
+        kind=data.episodes,
+        sources_per_episode=data.sources_per_episode,
+        binary=data.binary,
+        device=device,
+        seed=seed,
+    )
+
+
+def make_model(config: RunConfig, images: ImageSet, device: torch.device) -> EpisodicModel:
+    """An untrained model on its device; on CUDA networks in bfloat16 and channels last."""
+    torch.manual_seed(config.seed)
+    model = config.model.build(frame_format(config.data, images)).to(device)
+    if device.type == "cuda":
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model.network_dtype = torch.bfloat16
+    return model
+
+
+def load_run(run_dir: Path, images: ImageSet, device: torch.device) -> tuple[RunConfig, EpisodicModel]:
+    """The best model of a run, ready for evaluation."""
+    config = read_config(run_dir)
+    model = make_model(config, images, device)
+    tensors, _ = load_checkpoint(run_dir / "best.safetensors", device)
+    model.load_state_dict(under_prefix("model", tensors))
+    return config, model.eval()
+
+
+def read_config(run_dir: Path) -> RunConfig:
+    path = run_dir / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"{run_dir} is no run directory: it has no config.json")
+    return load_config(path.read_text())
+
+
+class Trainer:
+    """Trains one model: stages of epochs, each epoch followed by a validation and a checkpoint.
+
+    In `run_dir`: config.json, log.jsonl, last.safetensors (to resume from), best.safetensors (best validation bound).
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        images: ImageSet,
+        run_dir: Path,
+        device: torch.device,
+        *,
+        resume: bool = False,
+        console: Console | None = None,
+    ) -> None:
+        self.config, self.run_dir, self.device = config, run_dir, device
+        self.console = console or Console()
+        self.model = make_model(config, images, device)
+        if device.type == "cuda":
+            self.model.compile_parts()
+        self.source = make_source(config.data, images, "train", config.seed, device)
+        self.validate = Evaluation(self.model, make_source(config.data, images, "valid", config.seed + 1, device))
+        self.progress = Progress(stage_epochs=config.stages[0].epochs)
+        self.parameters: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
+        self.averages = [p.detach().clone() for p in self.parameters] if config.averaging else []
+        self._open_stage()
+        if resume:
+            self._restore()
+        elif (run_dir / "last.safetensors").exists():
+            raise CheckpointError(f"{run_dir} holds a run already; resume it, or choose another directory")
+        self._claim_directory()
+
+    def run(self) -> float:
+        """Train to the end; the best validation bound per frame of the last stage."""
+        log = RunLog(self.run_dir, self.progress.epoch)
+        with Display(self.console, self.source.batches_per_epoch) as display:
+            try:
+                while self.progress.stage < len(self.config.stages):
+                    self._epoch(display, log)
+            except KeyboardInterrupt:
+                self._save("last")
+                display.say(f"stopped and saved; go on with --resume --run-dir {self.run_dir}")
+                raise
+            finally:
+                log.close()
+        return self.progress.best if self.progress.best is not None else math.nan
+
+    def _epoch(self, display: Display, log: RunLog) -> None:
+        progress, step = self.progress, self.step
+        batches = self.source.epoch_indices(progress.epoch).to(self.device)
+        self._set_learning_rate()
+        started = looked = time.monotonic()
+        first = progress.batch
+        for indices in batches[first:]:
+            step(indices)
+            progress.batch += 1
+            if time.monotonic() - looked > LOOK_EVERY:
+                self._look(display, started, first)
+                looked = time.monotonic()
+        self._look(display, started, first)
+        trained, skipped = step.means(), int(step.skipped)
+        progress.seconds += time.monotonic() - started
+        with self._averaged():
+            validated = self.validate(progress.epoch)
+        progress.epoch += 1
+        progress.stage_epoch += 1
+        progress.batch = 0
+        step.reset()
+        bound = validated["elbo_per_frame"]
+        better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
+        if better:
+            progress.best, progress.best_epoch = bound, progress.stage_epoch
+            self._save("best")
+        log.event(
+            "epoch",
+            progress.epoch,
+            stage=progress.stage,
+            train=trained,
+            valid=validated,
+            skipped_steps=skipped,
+            seconds=progress.seconds,
+        )
+        mark = " *" if better else ""
+        display.say(
+            f"epoch {progress.epoch:4d}   train {trained['elbo_per_frame']:9.2f}   valid {bound:9.2f} "
+            f"+- {validated['standard_error']:.2f} nats a frame{mark}"
+        )
+        waited = progress.stage_epoch - progress.best_epoch
+        if progress.stage_epoch >= progress.stage_epochs or waited >= self.config.patience:
+            self._next_stage(display)
+        self._save("last")
+
+    def _look(self, display: Display, started: float, first: int) -> None:
+        """Show where the epoch stands; stop where training has broken down."""
+        progress, step = self.progress, self.step
+        bound = step.means().get("elbo_per_frame", math.nan)
+        if float(step.streak) >= BAD_STEPS_IN_A_ROW:
+            raise TrainingError(
+                f"{BAD_STEPS_IN_A_ROW} steps in a row had a non-finite loss or gradient (epoch {progress.epoch + 1}, "
+                f"batch {progress.batch}); lower the learning rate, or resume from {self.run_dir}/last.safetensors"
+            )
+        frames = (progress.batch - first) * self.config.data.batch_size * self.config.data.episode_length
+        speed = frames / max(time.monotonic() - started, 1e-9)
+        display.update(
+            f"epoch {progress.epoch + 1}",
+            progress.batch,
+            self.source.batches_per_epoch,
+            f"bound {bound:.1f}   {speed:,.0f} frames/s",
+        )
+
+    def _next_stage(self, display: Display) -> None:
+        progress = self.progress
+        leftover = progress.stage_epochs - progress.stage_epoch
+        progress.stage += 1
+        if progress.stage >= len(self.config.stages):
+            return
+        stage = self.config.stages[progress.stage]
+        progress.stage_epochs = stage.epochs + (leftover if stage.takes_leftover else 0)
+        progress.stage_epoch, progress.best, progress.best_epoch = 0, None, 0
+        best, _ = load_checkpoint(self.run_dir / "best.safetensors", self.device)
+        self.model.load_state_dict(under_prefix("model", best))
+        self._open_stage()
+        display.say(f"stage {progress.stage + 1}: {progress.stage_epochs} epochs from the best weights")
+
+    def _open_stage(self) -> None:
+        """A fresh optimiser, and a step with this stage's settings."""
+        config = self.config
+        stage = config.stages[min(self.progress.stage, len(config.stages) - 1)]
+        cuda = self.device.type == "cuda"
+        self.learning_rate = torch.tensor(stage.learning_rate, device=self.device)
+        self.optimizer = torch.optim.Adam(
+            self.parameters,
+            lr=self.learning_rate if cuda else stage.learning_rate,
+            betas=(config.beta1, 0.999),
+            fused=True,
+            capturable=cuda,
+        )
+        if isinstance(self.model, MemoryModel):
+            self.model.regulariser = stage.regulariser
+        for average, parameter in zip(self.averages, self.parameters, strict=False):
+            average.copy_(parameter.detach())
+        self.step = TrainingStep(
+            self.model,
+            self.optimizer,
+            self.source,
+            copies=config.copies,
+            clip=config.clip,
+            averages=self.averages,
+            decay=config.averaging,
+        )
+
+    def _set_learning_rate(self) -> None:
+        progress = self.progress
+        rate = self.config.stages[progress.stage].learning_rate
+        if self.config.schedule == "cosine":
+            rate *= 0.5 * (1 + math.cos(math.pi * progress.stage_epoch / progress.stage_epochs))
+        self.learning_rate.fill_(rate)
+        if self.device.type != "cuda":
+            self.optimizer.param_groups[0]["lr"] = rate
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Within, the model has the averaged weights, where there are any."""
+        if not self.averages:
+            yield
+            return
+        own = [p.detach().clone() for p in self.parameters]
+        with torch.no_grad():
+            torch._foreach_copy_(self.parameters, self.averages)
+            yield
+            torch._foreach_copy_(self.parameters, own)
+
+    def _tensors(self, name: str) -> Tensors:
+        if name == "best":  # what is kept is what was validated
+            with self._averaged():
+                return with_prefix("model", {k: v.clone() for k, v in self.model.state_dict().items()})
+        averages = {str(i): tensor for i, tensor in enumerate(self.averages)}
+        sums = self.step.sums | {"skipped": self.step.skipped, "streak": self.step.streak, "counted": self.step.counted}
+        return (
+            with_prefix("model", dict(self.model.state_dict()))
+            | optimizer_tensors(self.optimizer)
+            | with_prefix("average", averages)
+            | with_prefix("sum", sums)
+            | random_tensors(self.device)
+        )
+
+    def _save(self, name: str) -> None:
+        save_checkpoint(self.run_dir / f"{name}.safetensors", self._tensors(name), self.progress)
+
+    def _restore(self) -> None:
+        tensors, self.progress = load_checkpoint(self.run_dir / "last.safetensors", self.device)
+        if to_dict(read_config(self.run_dir)) != to_dict(self.config):
+            raise CheckpointError(f"{self.run_dir} was trained with other settings; resume with the same ones")
+        self.model.load_state_dict(under_prefix("model", tensors))
+        self._open_stage()
+        restore_optimizer(self.optimizer, tensors)
+        for key, value in under_prefix("average", tensors).items():
+            self.averages[int(key)].copy_(value)
+        for key, value in under_prefix("sum", tensors).items():
+            if key in ("skipped", "streak", "counted"):
+                getattr(self.step, key).copy_(value)
+            else:
+                self.step.sums[key] = value.clone()
+        restore_random(tensors, self.device)
+
+    def _claim_directory(self) -> None:
+        """Write everything a run writes, once, before training: a full or read-only disk shows now."""
+        try:
+            self.run_dir.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(to_dict(self.config), indent=1) + "\n"
+            write_atomically(self.run_dir / "config.json", text.encode())
+            self._save("last")
+        except OSError as error:
+            raise OSError(f"cannot write checkpoints to {self.run_dir}: {error.strerror or error}") from error
