@@ -153,7 +153,7 @@ def on_cuda() -> list[dict[str, Any]]:
     for batch, frames, clusters, rows, size in SIZES:
         codes = clustered_codes(batch, frames, clusters, size, "cuda")
         memory = MixtureMemory(size, rows, clusters)
-        compiled = torch.compile(memory.write, fullgraph=True)
+        compiled = torch.compile(memory.write, fullgraph=True, dynamic=False)
         times = {
             "eager": microseconds(lambda m=memory, z=codes: m.write(z, ITERATIONS)),
             "graph": microseconds(captured(lambda m=memory, z=codes: m.write(z, ITERATIONS))),

@@ -143,10 +143,12 @@ def bound(
     weight_logdet = log_det(inverse_cholesky(addresses.weight_cov, "the covariance of the addressing weights"))
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1).sum(-1)
     theta = addresses.assignment
+    # Not xlogy: where a softmax has underflowed to 0, the gradient of that is infinite.
+    log_theta = theta.clamp_min(torch.finfo(theta.dtype).tiny).log()
     return Bound(
         log_likelihood=log_likelihood if code_var is None else None,
         kl_codes=kl_codes,
-        kl_assignments=torch.special.xlogy(theta, theta).sum((-1, -2)) + frames * math.log(clusters),
+        kl_assignments=(theta * log_theta).sum((-1, -2)) + frames * math.log(clusters),
         kl_weights=0.5 * (traces - sums.count * (weight_logdet + row_count)).sum(-1),
         kl_rows=_kl_rows(state, prior),
         kl_locations=_kl_locations(state, prior),

@@ -48,7 +48,7 @@ def random_frames(
 
 
 def _gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    uniform = torch.rand(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+    uniform = torch.empty_like(like).uniform_(generator=generator)
     tiny = torch.finfo(like.dtype).tiny
     return -(-uniform.clamp_min(tiny).log()).clamp_min(tiny).log()
 

@@ -33,9 +33,9 @@ class VariationalMemory(Memory):
 
     def compile(self) -> None:
         """Compile what a write repeats, once for all iterations, instead of a graph as long as the whole write."""
-        self._sweep = torch.compile(engine.sweep, fullgraph=True)
-        self._bound = torch.compile(engine.bound, fullgraph=True)
-        self._kmeans_plus_plus = torch.compile(kmeans_plus_plus, fullgraph=True)
+        self._sweep = torch.compile(engine.sweep, fullgraph=True, dynamic=False)
+        self._bound = torch.compile(engine.bound, fullgraph=True, dynamic=False)
+        self._kmeans_plus_plus = torch.compile(kmeans_plus_plus, fullgraph=True, dynamic=False)
 
     def write(
         self,
@@ -180,7 +180,7 @@ class VariationalMemory(Memory):
             return empty
 
         def noise(like: Tensor) -> Tensor:
-            return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+            return torch.empty_like(like).normal_(generator=generator)
 
         row_mean = empty.row_mean + self._row_spread(codes.shape[-1]) * noise(empty.row_mean)
         loc_mean = empty.loc_mean

@@ -88,8 +88,8 @@ class EpisodicModel(nn.Module):
 
     def compile_parts(self) -> None:
         """Compile what repeats: the networks with their likelihood. Called once, before the first step."""
-        self.embed = torch.compile(self.embed, fullgraph=True)  # type: ignore[method-assign]
-        self.score = torch.compile(self.score, fullgraph=True)  # type: ignore[method-assign]
+        self.embed = torch.compile(self.embed, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
+        self.score = torch.compile(self.score, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
 
     def _networks(self, like: Tensor) -> AbstractContextManager[None]:
         half = self.network_dtype != torch.float32
