@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
-from vbmem.linalg import inverse, inverse_cholesky, log_det
+from vbmem.linalg import cholesky
 
 
 class MatrixNormal(Distribution):
@@ -39,7 +39,7 @@ class MatrixNormal(Distribution):
         self.loc = loc.expand(*batch, *loc.shape[-2:])
         self.row_covariance = row_covariance.expand(*batch, rows, rows)
         super().__init__(batch, loc.shape[-2:], validate_args=validate_args)
-        self._inverse_factor = inverse_cholesky(self.row_covariance, "the row covariance of a matrix normal")
+        self._factor = cholesky(self.row_covariance, "the row covariance of a matrix normal")
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> MatrixNormal:
         shape = torch.Size(batch_shape)
@@ -66,27 +66,34 @@ class MatrixNormal(Distribution):
         noise = torch.randn(
             self._extended_shape(torch.Size(sample_shape)), dtype=self.loc.dtype, device=self.loc.device
         )
-        sample: Tensor = self.loc + torch.linalg.solve_triangular(self._inverse_factor, noise, upper=False)
-        return sample
+        return self.loc + self._factor @ noise
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         rows, columns = self.event_shape
-        whitened = self._inverse_factor @ (value - self.loc)
-        constant = columns * (rows * math.log(2 * math.pi) + log_det(self._inverse_factor))
+        whitened = self._whiten(value - self.loc)
+        constant = columns * (rows * math.log(2 * math.pi) + self._logdet())
         return -0.5 * (whitened.square().sum((-1, -2)) + constant)
 
     def entropy(self) -> Tensor:
         rows, columns = self.event_shape
-        return 0.5 * columns * (rows * (1 + math.log(2 * math.pi)) + log_det(self._inverse_factor))
+        return 0.5 * columns * (rows * (1 + math.log(2 * math.pi)) + self._logdet())
+
+    def _whiten(self, value: Tensor) -> Tensor:
+        whitened: Tensor = torch.linalg.solve_triangular(self._factor, value, upper=False)
+        return whitened
+
+    def _logdet(self) -> Tensor:
+        """log det U."""
+        return 2 * self._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 @register_kl(MatrixNormal, MatrixNormal)  # type: ignore[untyped-decorator]
 def kl_matrix_normal(q: MatrixNormal, p: MatrixNormal) -> Tensor:
     """(C tr(U_0^-1 U) + tr((R - R_0)' U_0^-1 (R - R_0)) - K C - C log det U + C log det U_0) / 2   (D.1)"""
     rows, columns = q.event_shape
-    trace = (inverse(p._inverse_factor) * q.row_covariance).sum((-1, -2))
-    quadratic = (p._inverse_factor @ (q.loc - p.loc)).square().sum((-1, -2))
-    logdets = log_det(p._inverse_factor) - log_det(q._inverse_factor)
+    trace = p._whiten(q._factor).square().sum((-1, -2))
+    quadratic = p._whiten(q.loc - p.loc).square().sum((-1, -2))
+    logdets = p._logdet() - q._logdet()
     return 0.5 * (columns * (trace - rows + logdets) + quadratic)

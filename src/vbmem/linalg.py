@@ -1,8 +1,7 @@
-"""The one place for numerical safety: a guarded, differentiable inverse Cholesky factor.
+"""The one place for numerical safety: inverse and log-determinant of positive definite matrices.
 
-Everything the memories need of a positive definite matrix A follows from N = chol(A)^-1 by products:
-
-    A^-1 = N' N,      log det A = -2 sum log diag N,      x' A^-1 x = |N x|^2.
+One operator for every device, opaque to the compiler: on the CPU it factorises and guards, so that a failure is
+mended or named even inside compiled code; on CUDA it never makes the host wait.
 """
 
 from __future__ import annotations
@@ -27,27 +26,23 @@ class NotPositiveDefiniteError(NumericalError):
     """A matrix that must be positive definite is not, even after jitter."""
 
 
-def inverse_cholesky(matrix: Tensor, name: str) -> Tensor:
-    """N = chol(A)^-1, lower triangular, for symmetric positive definite A of shape [.., K, K].
+def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """A^-1 and log det A of symmetric positive definite matrices: [.., K, K] -> [.., K, K], [..].
 
-    On the CPU, batch items whose factorisation fails are tried again with jitter; if that does not help,
-    a `NumericalError` names the matrix. On other devices and inside compiled graphs, where looking at the outcome
-    would wait for the device, failed items come back as NaN instead.
+    On the CPU, batch items whose factorisation fails are tried again with jitter; if that does not help, a
+    `NumericalError` names the matrix. On CUDA, where looking at the outcome would make the host wait, failed items
+    come back as NaN.
     """
     if matrix.shape[-1] == 0:
-        return matrix
-    factor: Tensor = _InverseCholesky.apply(matrix, name)  # type: ignore[no-untyped-call]
-    return factor
+        return matrix, matrix.new_zeros(matrix.shape[:-2])
+    inverse, logdet = _inverse_and_logdet(matrix, name)
+    return inverse, logdet
 
 
-def inverse(factor: Tensor) -> Tensor:
-    """A^-1 = N'N from N = chol(A)^-1, [.., K, K]."""
-    return factor.mT @ factor
-
-
-def log_det(factor: Tensor) -> Tensor:
-    """log det A from N = chol(A)^-1: [.., K, K] -> [..]."""
-    return -2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+def cholesky(matrix: Tensor, name: str) -> Tensor:
+    """Lower Cholesky factor [.., K, K], guarded in the same way; waits for the device."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return _jittered_cholesky(matrix, factor, info, name) if bool(info.any()) else factor
 
 
 def may_wait(tensor: Tensor) -> bool:
@@ -57,34 +52,38 @@ def may_wait(tensor: Tensor) -> bool:
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-class _InverseCholesky(torch.autograd.Function):
-    """Own backward, because it needs products only, no triangular solves:
+@torch.library.custom_op("vbmem::inverse_and_logdet", mutates_args=())
+def _inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    if matrix.is_cuda:
+        from vbmem.kernels import LARGEST, sweep_inverse
 
-    dN = -Phi(N dA N') N  with Phi = lower triangle, diagonal halved, so
-    grad A = -sym( N' Phi(grad N . N') N ).
-    """
-
-    @staticmethod
-    def forward(ctx: Any, matrix: Tensor, name: str) -> Tensor:
+        if matrix.shape[-1] <= LARGEST:
+            return sweep_inverse(matrix)
         factor, info = torch.linalg.cholesky_ex(matrix)
-        if matrix.device.type == "cpu" and may_wait(matrix):
-            if info.any():
-                factor = _jittered_cholesky(matrix, factor, info, name)
-        else:
-            factor = factor.masked_fill((info > 0)[..., None, None], torch.nan)
-        identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-        result: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
-        ctx.save_for_backward(result)
-        return result
+        factor = factor.masked_fill((info > 0)[..., None, None], torch.nan)
+    else:
+        factor = cholesky(matrix, name)
+    logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return torch.cholesky_inverse(factor), logdet
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None]:
-        (factor,) = ctx.saved_tensors
-        (grad,) = grads
-        phi = (grad @ factor.mT).tril()
-        phi = phi - 0.5 * torch.diag_embed(phi.diagonal(dim1=-2, dim2=-1))
-        grad_matrix = -factor.mT @ phi @ factor
-        return 0.5 * (grad_matrix + grad_matrix.mT), None
+
+@_inverse_and_logdet.register_fake
+def _(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(matrix, memory_format=torch.contiguous_format), matrix.new_empty(matrix.shape[:-2])
+
+
+def _keep_inverse(ctx: Any, inputs: tuple[Tensor, str], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[0])
+
+
+def _backward(ctx: Any, grad_inverse: Tensor, grad_logdet: Tensor) -> tuple[Tensor, None]:
+    """d A^-1 = -A^-1 dA A^-1 and d log det A = tr(A^-1 dA)."""
+    (inverse,) = ctx.saved_tensors
+    grad = grad_logdet[..., None, None] * inverse - inverse @ (0.5 * (grad_inverse + grad_inverse.mT)) @ inverse
+    return grad, None
+
+
+_inverse_and_logdet.register_autograd(_backward, setup_context=_keep_inverse)
 
 
 def _jittered_cholesky(matrix: Tensor, factor: Tensor, info: Tensor, name: str) -> Tensor:
@@ -95,7 +94,7 @@ def _jittered_cholesky(matrix: Tensor, factor: Tensor, info: Tensor, name: str) 
             "rescale them or use float64"
         )
     scale = matrix.diagonal(dim1=-2, dim2=-1).abs().amax(-1) * torch.finfo(matrix.dtype).eps
-    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype)
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     for attempt in range(1, JITTER_TRIES + 1):
         failed = info > 0
         jitter = torch.where(failed, scale * 10.0**attempt, 0)

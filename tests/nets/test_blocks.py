@@ -23,7 +23,7 @@ def test_batch_norm_has_the_tensorflow_defaults():
 
 def test_group_norm_has_groups_of_four_channels():
     layers = normalisers(ResidualBlock(24, "improved"))
-    assert [type(layer) for layer in layers] == [nn.GroupNorm] * 2
+    assert [isinstance(layer, nn.GroupNorm) for layer in layers] == [True] * 2
     assert all(layer.num_groups == 6 and layer.eps == 1e-6 for layer in layers)
 
 

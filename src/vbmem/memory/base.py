@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from vbmem.linalg import inverse, inverse_cholesky, log_det
+from vbmem.linalg import inverse_and_logdet
 from vbmem.memory import engine
 from vbmem.memory.checks import check_codes, check_positive, check_shape, check_size, check_state
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
@@ -108,12 +108,15 @@ class Memory(ABC):
             row_mean = row_mean.expand(rows, self.code_size)
         if loc_mean.ndim == 0:
             loc_mean = loc_mean.expand(self.code_size)
-        factor = inverse_cholesky(row_var, "the prior covariance of the rows (row_var)")
+        precision, logdet = inverse_and_logdet(row_var, "the prior covariance of the rows (row_var)")
+        precision = self.lift(precision, -3)
+        row_mean = self.split(row_mean)
         return Prior(
             noise_var=as_tensor(self.noise_var, like),
-            row_mean=self.split(row_mean).unsqueeze(-3),
-            row_precision=self.lift(inverse(factor), -3).unsqueeze(-3),
-            row_logdet=self.lift(log_det(factor), -1).unsqueeze(-1),
+            row_mean=row_mean.unsqueeze(-3),
+            row_precision=precision.unsqueeze(-3),
+            row_natural=(precision @ row_mean).unsqueeze(-3),
+            row_logdet=self.lift(logdet, -1).unsqueeze(-1),
             loc_mean=self.split(loc_mean.unsqueeze(-2)),
             loc_var=as_tensor(0.0 if self.loc_var is None else self.loc_var, like).unsqueeze(-1),
             has_location=self.loc_var is not None,
@@ -154,7 +157,7 @@ class Memory(ABC):
         clusters, rows = self.layout
         part_size = prior.loc_mean.shape[-1]
         batch = torch.broadcast_shapes(batch, prior.row_mean.shape[:-3], prior.loc_mean.shape[:-2])
-        row_cov = inverse(inverse_cholesky(prior.row_precision, "the prior precision of the rows"))
+        row_cov, _ = inverse_and_logdet(prior.row_precision, "the prior precision of the rows")
         return MemoryState(
             row_mean=prior.row_mean.expand(*batch, clusters, rows, part_size),
             row_cov=row_cov.expand(*batch, clusters, rows, rows),

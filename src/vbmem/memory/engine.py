@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from vbmem.linalg import inverse, inverse_cholesky, log_det
+from vbmem.linalg import inverse_and_logdet
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics
 
 
@@ -45,30 +45,31 @@ def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
         log theta_th = mu_th' Sigma_h^-1 mu_th / 2 + log det Sigma_h / 2
                        + (z_t . b_h - |b_h|^2 / 2 - C v_h / 2) / sigma^2  + const
 
-    which is the theorem's softmax at the optimal q(w|s). With N = chol(Sigma^-1)^-1 and V = N R / sigma^2, the
-    quadratic term is |V (z - b)|^2 / 2 and mu = N' V (z - b): one product with the codes, and no cancellation.
+    which is the theorem's softmax at the optimal q(w|s). The quadratic term is mu_th . y_th / 2 with
+    y_th = R_h (z_t - b_h) / sigma^2, so rows and locations meet the codes in a single product.
     """
     rows, loc = state.row_mean, state.loc_mean
     clusters, row_count, code_size = rows.shape[-3:]
     identity = torch.eye(row_count, dtype=rows.dtype, device=rows.device)
     precision = identity + (rows @ rows.mT + code_size * state.row_cov) / prior.noise_var
-    factor = inverse_cholesky(precision, "the precision of the addressing weights")
-    projection = factor @ rows / prior.noise_var  # V [.., H, K, C]
+    weight_cov, logdet = inverse_and_logdet(precision, "the precision of the addressing weights")
 
-    log_theta = -0.5 * log_det(factor).unsqueeze(-1)  # [.., H, 1], then [.., H, T]
+    log_theta = -0.5 * logdet.unsqueeze(-1)  # [.., H, 1], then [.., H, T]
     if prior.has_location:
-        stacked = torch.cat([projection, loc.unsqueeze(-2) / prior.noise_var], dim=-2)
-        products: Tensor = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
-        whitened = products[..., :-1, :] - projection @ loc.unsqueeze(-1)  # V (z - b)  [.., H, K, T]
+        stacked = torch.cat([rows, loc.unsqueeze(-2)], dim=-2) / prior.noise_var
+        products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
+        row_loc = (rows * loc.unsqueeze(-2)).sum(-1, keepdim=True) / prior.noise_var  # R b  [.., H, K, 1]
+        projected = products[..., :-1, :] - row_loc  # y  [.., H, K, T]
         norm = 0.5 * (loc.square().sum(-1) + code_size * state.loc_var) / prior.noise_var
         log_theta = log_theta + products[..., -1, :] - norm.unsqueeze(-1)
     else:
-        whitened = (projection.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count))
-    assignment = (log_theta + 0.5 * whitened.square().sum(-2)).softmax(-2)  # [.., H, T]
+        products = rows.flatten(-3, -2) @ codes.mT / prior.noise_var
+        projected = products.unflatten(-2, (clusters, row_count))
+    weight_mean = weight_cov @ projected  # [.., H, K, T]
+    assignment = (log_theta + 0.5 * (weight_mean * projected).sum(-2)).softmax(-2)  # [.., H, T]
     if mask is not None:
         assignment = assignment * mask.unsqueeze(-2)
-    weight_mean = factor.mT @ whitened  # [.., H, K, T]
-    return Addresses(assignment.mT, weight_mean.movedim(-1, -3), inverse(factor))
+    return Addresses(assignment.mT, weight_mean.movedim(-1, -3), weight_cov)
 
 
 def statistics(codes: Tensor, addresses: Addresses) -> Statistics:
@@ -100,13 +101,13 @@ def global_step(sums: Statistics, state: MemoryState, prior: Prior) -> MemorySta
     loc_mean, loc_var, weight_code = state.loc_mean, state.loc_var, sums.weight_code
     if prior.has_location:
         total = noise_var + sums.count * prior.loc_var
-        residual = sums.code_sum - (rows.mT @ sums.weight_sum.unsqueeze(-1)).squeeze(-1)
+        residual = sums.code_sum - (rows * sums.weight_sum.unsqueeze(-1)).sum(-2)
         loc_var = prior.loc_var * noise_var / total
         loc_mean = (noise_var * prior.loc_mean + prior.loc_var.unsqueeze(-1) * residual) / total.unsqueeze(-1)
         weight_code = weight_code - sums.weight_sum.unsqueeze(-1) * loc_mean.unsqueeze(-2)
-    factor = inverse_cholesky(prior.row_precision + sums.weight_outer / noise_var, "the precision of the memory rows")
-    row_cov = inverse(factor)
-    row_mean = row_cov @ (prior.row_precision @ prior.row_mean + weight_code / noise_var)
+    precision = prior.row_precision + sums.weight_outer / noise_var
+    row_cov, _ = inverse_and_logdet(precision, "the precision of the memory rows")
+    row_mean = row_cov @ (prior.row_natural + weight_code / noise_var)
     return MemoryState(row_mean, row_cov, loc_mean, loc_var)
 
 
@@ -140,7 +141,7 @@ def bound(
         entropy = 0.5 * (log_vars + frames * code_size * (1 + math.log(2 * math.pi)))
         kl_codes = -entropy - log_likelihood
 
-    weight_logdet = log_det(inverse_cholesky(addresses.weight_cov, "the covariance of the addressing weights"))
+    _, weight_logdet = inverse_and_logdet(addresses.weight_cov, "the covariance of the addressing weights")
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1).sum(-1)
     theta = addresses.assignment
     # Not xlogy: where a softmax has underflowed to 0, the gradient of that is infinite.
@@ -161,7 +162,7 @@ def _kl_rows(state: MemoryState, prior: Prior) -> Tensor:
     shift = state.row_mean - prior.row_mean
     trace = (prior.row_precision * state.row_cov).sum((-1, -2))
     quadratic = (shift * (prior.row_precision @ shift)).sum((-1, -2))
-    logdet = log_det(inverse_cholesky(state.row_cov, "the covariance of the memory rows"))
+    _, logdet = inverse_and_logdet(state.row_cov, "the covariance of the memory rows")
     return 0.5 * (code_size * (trace - row_count - logdet + prior.row_logdet) + quadratic).sum(-1)
 
 
@@ -192,14 +193,14 @@ def log_predictive(codes: Tensor, state: MemoryState, prior: Prior) -> Tensor:
     clusters, row_count, code_size = rows.shape[-3:]
     var = prior.noise_var + state.loc_var + state.row_cov.diagonal(dim1=-2, dim2=-1).sum(-1)  # [.., H]
     identity = torch.eye(row_count, dtype=rows.dtype, device=rows.device)
-    factor = inverse_cholesky(identity + rows @ rows.mT / var[..., None, None], "the predictive covariance")
-    projection = factor @ rows / var.sqrt()[..., None, None]
-    stacked = torch.cat([projection, loc.unsqueeze(-2)], dim=-2)
+    inverse, logdet = inverse_and_logdet(identity + rows @ rows.mT / var[..., None, None], "the predictive covariance")
+    stacked = torch.cat([rows, loc.unsqueeze(-2)], dim=-2)
     products: Tensor = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
-    whitened = products[..., :-1, :] - projection @ loc.unsqueeze(-1)  # [.., H, K, T]
+    projected = products[..., :-1, :] - (rows * loc.unsqueeze(-2)).sum(-1, keepdim=True)  # R (z - b)  [.., H, K, T]
+    explained = ((inverse @ projected) * projected).sum(-2) / var.unsqueeze(-1)
     squares = codes.square().sum(-1).unsqueeze(-2) - 2 * products[..., -1, :] + loc.square().sum(-1).unsqueeze(-1)
-    quadratic = (squares - whitened.square().sum(-2)) / var.unsqueeze(-1)
-    logdet = code_size * (2 * math.pi * var).log() + log_det(factor)
+    quadratic = (squares - explained) / var.unsqueeze(-1)
+    logdet = logdet + code_size * (2 * math.pi * var).log()
     log_density = -0.5 * (quadratic + logdet.unsqueeze(-1))  # [.., H, T]
     return log_density.logsumexp(-2) - math.log(clusters)
 

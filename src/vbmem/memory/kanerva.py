@@ -9,12 +9,30 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vbmem.linalg import inverse, inverse_cholesky
+from vbmem.linalg import inverse_and_logdet
 from vbmem.memory.base import Memory, Scale
 from vbmem.memory.checks import check_positive, check_size
-from vbmem.memory.state import Addresses, MemoryState, Prior
+from vbmem.memory.state import Addresses, MemoryState
 
 R0_SCALE = 0.05  # the reference implementation's standard deviation of R_0
+
+
+def online_step(code: Tensor, rows: Tensor, cov: Tensor, noise_var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Recursive least squares with one frame [.., 1, C]: its address, and the memory after it.
+
+    w = (R R' + sigma^2 I)^-1 R z;   k = U w / (w'U w + sigma^2);   R += k (z - R'w)';   U -= k w'U
+    """
+    weight = _project(code, rows, noise_var)  # [.., 1, K]
+    spread = weight @ cov  # w'U
+    gain = spread.mT / (spread @ weight.mT + noise_var)  # [.., K, 1]
+    return weight, rows + gain @ (code - weight @ rows), cov - gain @ spread
+
+
+def _project(codes: Tensor, rows: Tensor, noise_var: Tensor) -> Tensor:
+    """(R R' + sigma^2 I)^-1 R z for every frame: codes [.., T, C], rows [.., K, C] -> [.., T, K]."""
+    identity = torch.eye(rows.shape[-2], dtype=rows.dtype, device=rows.device)
+    inverse, _ = inverse_and_logdet(rows @ rows.mT + noise_var * identity, "R R' + sigma^2 I")
+    return codes @ rows.mT @ inverse
 
 
 class KanervaMemory(Memory):
@@ -28,6 +46,11 @@ class KanervaMemory(Memory):
 
     kind = "kanerva"
     prior_names = ("address_var", "noise_var", "row_var", "row_mean")
+    _online_step = staticmethod(online_step)
+
+    def compile(self) -> None:
+        """Compile what the online write repeats for every frame."""
+        self._online_step = torch.compile(online_step, fullgraph=True, dynamic=False)
 
     def __init__(
         self,
@@ -49,20 +72,13 @@ class KanervaMemory(Memory):
         super().__init__(code_size, rows, noise_var=noise_var, row_var=row_var, row_mean=row_mean)
 
     def write(self, codes: Tensor) -> tuple[MemoryState, Addresses]:
-        """Online: one pass, each frame addressed with the memory as it then stands.
-
-        w = (R R' + sigma^2 I)^-1 R z;   k = U w / (w'U w + sigma^2);   R += k (z - R'w)';   U -= k w'U
-        """
+        """Online: one pass, each frame addressed with the memory as it then stands; see `online_step`."""
         codes, _, prior, _ = self._enter(codes)
         state = self._state_of(prior, codes.shape[:-2])
         rows, cov = state.row_mean.squeeze(-3), state.row_cov.squeeze(-3)
         weights = []
         for code in codes.split(1, dim=-2):  # [.., 1, C]
-            weight = _project(code, rows, prior)  # [.., 1, K]
-            spread = weight @ cov  # w'U
-            gain = spread.mT / (spread @ weight.mT + prior.noise_var)  # [.., K, 1]
-            rows = rows + gain @ (code - weight @ rows)
-            cov = cov - gain @ spread
+            weight, rows, cov = self._online_step(code, rows, cov, prior.noise_var)
             weights.append(weight)
         state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), state.loc_mean, state.loc_var)
         return state, self._addresses(torch.cat(weights, dim=-2))
@@ -74,23 +90,20 @@ class KanervaMemory(Memory):
         """
         codes, _, prior, _ = self._enter(codes)
         state = self._state_of(prior, codes.shape[:-2])
-        rows, precision, rows_0 = (
-            state.row_mean.squeeze(-3),
-            prior.row_precision.squeeze(-3),
-            prior.row_mean.squeeze(-3),
-        )
+        rows = state.row_mean.squeeze(-3)
+        precision, natural = prior.row_precision.squeeze(-3), prior.row_natural.squeeze(-3)
         for _ in range(check_size("iterations", iterations)):
-            weights = _project(codes, rows, prior)
+            weights = _project(codes, rows, prior.noise_var)
             fitted = precision + weights.mT @ weights / prior.noise_var
-            cov = inverse(inverse_cholesky(fitted, "the precision of the memory rows"))
-            rows = cov @ (precision @ rows_0 + weights.mT @ codes / prior.noise_var)
+            cov, _ = inverse_and_logdet(fitted, "the precision of the memory rows")
+            rows = cov @ (natural + weights.mT @ codes / prior.noise_var)
         state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), state.loc_mean, state.loc_var)
         return state, self._addresses(weights)
 
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
         """Dynamic addressing: the least-squares weights of each frame given a written memory."""
         codes, mask, prior, _ = self._enter(codes, state, mask)
-        return self._addresses(_project(codes, state.row_mean.squeeze(-3), prior), mask)
+        return self._addresses(_project(codes, state.row_mean.squeeze(-3), prior.noise_var), mask)
 
     def _addresses(self, weights: Tensor, mask: Tensor | None = None) -> Addresses:
         """q(w) = N(weights, address_var I) in the one cluster there is."""
@@ -103,10 +116,3 @@ class KanervaMemory(Memory):
             weight_mean=weights.unsqueeze(-2),
             weight_cov=(self.address_var * identity).expand(*weights.shape[:-2], 1, -1, -1),
         )
-
-
-def _project(codes: Tensor, rows: Tensor, prior: Prior) -> Tensor:
-    """(R R' + sigma^2 I)^-1 R z for every frame: codes [.., T, C], rows [.., K, C] -> [.., T, K]."""
-    identity = torch.eye(rows.shape[-2], dtype=rows.dtype, device=rows.device)
-    factor = inverse_cholesky(rows @ rows.mT + prior.noise_var * identity, "R R' + sigma^2 I")
-    return codes @ (inverse(factor) @ rows).mT

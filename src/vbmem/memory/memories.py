@@ -74,6 +74,7 @@ class CategoricalMemory(VariationalMemory):
             noise_var=as_tensor(self.noise_var, like),
             row_mean=like.new_empty(1, 0, self.code_size),
             row_precision=empty,
+            row_natural=like.new_empty(1, 0, self.code_size),
             row_logdet=like.new_zeros(1),
             loc_mean=row_mean if row_mean.ndim else row_mean.expand(1, self.code_size),
             loc_var=row_var if row_var.ndim else row_var.unsqueeze(-1),

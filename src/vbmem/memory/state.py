@@ -37,6 +37,7 @@ class Prior(TensorRecord):
     noise_var: Tensor  # []               sigma_z^2
     row_mean: Tensor  # [.., 1, K, C]     R_0
     row_precision: Tensor  # [.., 1, K, K]     U_0^-1
+    row_natural: Tensor  # [.., 1, K, C]     U_0^-1 R_0
     row_logdet: Tensor  # [.., 1]           log det U_0
     loc_mean: Tensor  # [.., 1 or H, C]   mu_b0
     loc_var: Tensor  # [.., 1 or H]      v_b0

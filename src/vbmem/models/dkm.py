@@ -39,6 +39,10 @@ class DKM(EpisodicModel):
         assert isinstance(self.memory.row_mean, Tensor)
         self.row_mean = nn.Buffer(self.memory.row_mean)
 
+    def compile_parts(self) -> None:
+        super().compile_parts()
+        self.memory.compile()
+
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         codes = self.embed(frames)
         memory = copy.copy(self.memory)

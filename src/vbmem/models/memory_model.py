@@ -151,9 +151,11 @@ class MemoryModel(EpisodicModel):
 
 @torch.no_grad()
 def _memory_share(codes: Tensor, recalled: Tensor) -> dict[str, Tensor]:
-    """The part of the variance of an episode's codes that the memory explains: 1 - |z - recalled|^2 / |z - mean|^2."""
+    """The part of the variance of an episode's codes that the memory explains: 1 - |z - recalled|^2 / |z - mean|^2,
+    and 0 where it recalls less well than the mean would."""
     spread = (codes - codes.mean(-2, keepdim=True)).square().sum((-1, -2))
-    return {"memory_share": 1 - (codes - recalled).square().sum((-1, -2)) / spread}
+    missed = (codes - recalled).square().sum((-1, -2))
+    return {"memory_share": 1 - missed / torch.maximum(spread, missed)}
 
 
 def _memory_cost(divergences: dict[str, Tensor], episode_length: int) -> dict[str, Tensor]:

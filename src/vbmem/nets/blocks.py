@@ -2,9 +2,11 @@
 
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from vbmem.nets.layers import residual_conv
+from vbmem.nets.precision import at_least_float32
 
 Style = Literal["basic", "improved"]
 """`basic`: batch norm and ReLU (appendix F.1). `improved`: group norm and swish (appendix F.2)."""
@@ -23,7 +25,19 @@ def normalisation(style: Style, filters: int) -> nn.Module:
     if style == "basic":
         # TensorFlow's defaults; its momentum 0.99 is the weight of the past, torch's that of the present.
         return nn.BatchNorm2d(filters, eps=1e-3, momentum=0.01)
-    return nn.GroupNorm(filters // CHANNELS_PER_GROUP, filters, eps=1e-6)
+    return FusedGroupNorm(filters // CHANNELS_PER_GROUP, filters, eps=1e-6)
+
+
+class FusedGroupNorm(nn.GroupNorm):
+    """Group norm, spelled out where it is compiled: torch's own would copy channels-last features back and forth."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            return super().forward(features)
+        groups: Tensor = at_least_float32(features).unflatten(1, (self.num_groups, -1))
+        var, mean = torch.var_mean(groups, dim=(2, 3, 4), correction=0, keepdim=True)
+        normal = ((groups - mean) * torch.rsqrt(var + self.eps)).flatten(1, 2)
+        return (normal * self.weight[:, None, None] + self.bias[:, None, None]).to(features.dtype)
 
 
 class ResidualBlock(nn.Module):

@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 # Standard deviation of a unit normal that is cut at two standard deviations.
 TRUNCATED_STD = 0.87962566103423978
@@ -17,9 +18,22 @@ def dense(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
     return layer
 
 
+class AlignedConv2d(nn.Conv2d):
+    """A convolution that on CUDA fills its channels up to a multiple of eight, for the sake of the tensor cores."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        if not features.is_cuda:
+            return super().forward(features)
+        inputs, outputs = -self.in_channels % 8, -self.out_channels % 8
+        weight = F.pad(self.weight, (0, 0, 0, 0, 0, inputs, 0, outputs))
+        bias = None if self.bias is None else F.pad(self.bias, (0, outputs))
+        filled = F.conv2d(F.pad(features, (0, 0, 0, 0, 0, inputs)), weight, bias, self.stride, self.padding)
+        return filled[:, : self.out_channels]
+
+
 def halving_conv(inputs: int, filters: int) -> nn.Conv2d:
     """Glorot-normal 4x4 convolution with stride 2 and no padding: side n becomes n // 2 - 1."""
-    layer = nn.Conv2d(inputs, filters, kernel_size=4, stride=2)
+    layer = AlignedConv2d(inputs, filters, kernel_size=4, stride=2)
     _glorot_normal_(layer.weight)
     _zero_bias_(layer)
     return layer
@@ -50,7 +64,7 @@ def parallel_pointwise_convs(inputs: int, outputs: int, count: int) -> nn.Conv2d
 
     One layer, so that the features are read once, yet initialised as `count` separate ones.
     """
-    layer = nn.Conv2d(inputs, count * outputs, kernel_size=1)
+    layer = AlignedConv2d(inputs, count * outputs, kernel_size=1)
     with torch.no_grad():
         for weight in layer.weight.chunk(count):
             nn.init.xavier_uniform_(weight)

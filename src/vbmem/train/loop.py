@@ -35,6 +35,7 @@ from vbmem.train.log import Display, RunLog
 from vbmem.train.step import TrainingStep
 
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
+SAVE_EVERY = 60.0  # seconds a crash may cost
 BAD_STEPS_IN_A_ROW = 20
 
 
@@ -73,6 +74,7 @@ def make_model(config: RunConfig, images: ImageSet, device: torch.device) -> Epi
     if device.type == "cuda":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         model.network_dtype = torch.bfloat16
+        torch.backends.cudnn.benchmark = True  # shapes never change
     return model
 
 
@@ -118,6 +120,8 @@ class Trainer:
         self.progress = Progress(stage_epochs=config.stages[0].epochs)
         self.parameters: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         self.averages = [p.detach().clone() for p in self.parameters] if config.averaging else []
+        self._best: Tensors = {}  # weights with the best validation bound
+        self._saved = time.monotonic()
         self._open_stage()
         if resume:
             self._restore()
@@ -133,7 +137,7 @@ class Trainer:
                 while self.progress.stage < len(self.config.stages):
                     self._epoch(display, log)
             except KeyboardInterrupt:
-                self._save("last")
+                self._save()
                 display.say(f"stopped and saved; go on with --resume --run-dir {self.run_dir}")
                 raise
             finally:
@@ -165,7 +169,7 @@ class Trainer:
         better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
         if better:
             progress.best, progress.best_epoch = bound, progress.stage_epoch
-            self._save("best")
+            self._keep_best()
         log.event(
             "epoch",
             progress.epoch,
@@ -183,7 +187,9 @@ class Trainer:
         waited = progress.stage_epoch - progress.best_epoch
         if progress.stage_epoch >= progress.stage_epochs or waited >= self.config.patience:
             self._next_stage(display)
-        self._save("last")
+        finished = progress.stage >= len(self.config.stages)
+        if finished or time.monotonic() - self._saved > SAVE_EVERY:
+            self._save()
 
     def _look(self, display: Display, started: float, first: int) -> None:
         """Show where the epoch stands; stop where training has broken down."""
@@ -212,8 +218,7 @@ class Trainer:
         stage = self.config.stages[progress.stage]
         progress.stage_epochs = stage.epochs + (leftover if stage.takes_leftover else 0)
         progress.stage_epoch, progress.best, progress.best_epoch = 0, None, 0
-        best, _ = load_checkpoint(self.run_dir / "best.safetensors", self.device)
-        self.model.load_state_dict(under_prefix("model", best))
+        self.model.load_state_dict(self._best)
         self._open_stage()
         display.say(f"stage {progress.stage + 1}: {progress.stage_epochs} epochs from the best weights")
 
@@ -265,10 +270,19 @@ class Trainer:
             yield
             torch._foreach_copy_(self.parameters, own)
 
-    def _tensors(self, name: str) -> Tensors:
-        if name == "best":  # what is kept is what was validated
-            with self._averaged():
-                return with_prefix("model", {k: v.clone() for k, v in self.model.state_dict().items()})
+    def _keep_best(self) -> None:
+        """Remember the weights as they were validated."""
+        with self._averaged():
+            self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+
+    def _save(self) -> None:
+        """Write best.safetensors and then last.safetensors; the latter is what the run goes on from."""
+        if self._best:
+            save_checkpoint(self.run_dir / "best.safetensors", with_prefix("model", self._best), self.progress)
+        save_checkpoint(self.run_dir / "last.safetensors", self._tensors(), self.progress)
+        self._saved = time.monotonic()
+
+    def _tensors(self) -> Tensors:
         averages = {str(i): tensor for i, tensor in enumerate(self.averages)}
         sums = self.step.sums | {"skipped": self.step.skipped, "streak": self.step.streak, "counted": self.step.counted}
         return (
@@ -278,9 +292,6 @@ class Trainer:
             | with_prefix("sum", sums)
             | random_tensors(self.device)
         )
-
-    def _save(self, name: str) -> None:
-        save_checkpoint(self.run_dir / f"{name}.safetensors", self._tensors(name), self.progress)
 
     def _restore(self) -> None:
         tensors, self.progress = load_checkpoint(self.run_dir / "last.safetensors", self.device)
@@ -296,6 +307,8 @@ class Trainer:
                 getattr(self.step, key).copy_(value)
             else:
                 self.step.sums[key] = value.clone()
+        if (best := self.run_dir / "best.safetensors").exists():
+            self._best = under_prefix("model", load_checkpoint(best, self.device)[0])
         restore_random(tensors, self.device)
 
     def _claim_directory(self) -> None:
@@ -304,6 +317,6 @@ class Trainer:
             self.run_dir.mkdir(parents=True, exist_ok=True)
             text = json.dumps(to_dict(self.config), indent=1) + "\n"
             write_atomically(self.run_dir / "config.json", text.encode())
-            self._save("last")
+            self._save()
         except OSError as error:
             raise OSError(f"cannot write checkpoints to {self.run_dir}: {error.strerror or error}") from error
