@@ -42,7 +42,8 @@ def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
 def cholesky(matrix: Tensor, name: str) -> Tensor:
     """Lower Cholesky factor [.., K, K], guarded in the same way; waits for the device."""
     factor, info = torch.linalg.cholesky_ex(matrix)
-    return _jittered_cholesky(matrix, factor, info, name) if bool(info.any()) else factor
+    healthy = bool((info == 0).all() & factor.isfinite().all())
+    return factor if healthy else _jittered_cholesky(matrix, factor, info, name)
 
 
 def may_wait(tensor: Tensor) -> bool:
@@ -64,7 +65,7 @@ def _inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
     else:
         factor = cholesky(matrix, name)
     logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return torch.cholesky_inverse(factor), logdet
+    return torch.cholesky_inverse(factor).contiguous(), logdet
 
 
 @_inverse_and_logdet.register_fake
@@ -95,12 +96,13 @@ def _jittered_cholesky(matrix: Tensor, factor: Tensor, info: Tensor, name: str) 
         )
     scale = matrix.diagonal(dim1=-2, dim2=-1).abs().amax(-1) * torch.finfo(matrix.dtype).eps
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    failed = info > 0
     for attempt in range(1, JITTER_TRIES + 1):
-        failed = info > 0
         jitter = torch.where(failed, scale * 10.0**attempt, 0)
         retry, info = torch.linalg.cholesky_ex(matrix + jitter[..., None, None] * identity)
         factor = torch.where(failed[..., None, None], retry, factor)
-        if not info.any():
+        failed = failed & (info > 0)
+        if not failed.any():
             return factor
     raise NotPositiveDefiniteError(
         f"{name} is not positive definite in {matrix.dtype}, even with jitter; "

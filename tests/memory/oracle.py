@@ -7,6 +7,7 @@ theta [T, H], mu_w [T, H, K], Sigma_w [H, K, K], sigma2 = sigma_z^2; C.1 to C.3 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,25 +81,26 @@ def c3_rows(z, mu_w, Sigma_w, mu_b, R0, U0, sigma2):
 # --- Theorem C.4: the scalable mixture; R0 [H, K, C], U0 [H, K, K], mu_b0 [H, C], Sigma_b0 [H, C, C] ----------------
 
 
-def c4_assignments(z, R, U, mu_b, Sigma_b, mu_w, Sigma_w, sigma2):
-    """The theorem's softmax, for any q(w|s)."""
+def c4_logits(z, R, U, mu_b, Sigma_b, mu_w, Sigma_w, sigma2):
+    """What the theorem puts into the softmax, [T, H], for any q(w|s)."""
     T, (H, _, C) = len(z), R.shape
-    theta = np.zeros((T, H))
+    logits = np.zeros((T, H))
     for t in range(T):
-        logits = np.zeros(H)
         for h in range(H):
             gram, mu = R[h] @ R[h].T + C * U[h], mu_w[t, h]
-            logits[h] = (
-                -0.5
-                / sigma2
-                * (mu @ gram @ mu + np.trace(gram @ Sigma_w[h]) + mu_b[h] @ mu_b[h] + np.trace(Sigma_b[h]))
+            square = mu @ gram @ mu + np.trace(gram @ Sigma_w[h]) + mu_b[h] @ mu_b[h] + np.trace(Sigma_b[h])
+            logits[t, h] = (
+                -0.5 * square / sigma2
                 + mu @ R[h] @ (z[t] - mu_b[h]) / sigma2
                 + mu_b[h] @ z[t] / sigma2
                 + 0.5 * slogdet(Sigma_w[h])[1]
                 - 0.5 * (mu @ mu + np.trace(Sigma_w[h]))
             )
-        theta[t] = softmax(logits)
-    return theta
+    return logits
+
+
+def c4_assignments(*arguments):
+    return np.array([softmax(logits) for logits in c4_logits(*arguments)])
 
 
 def c4_locations(z, theta, R, mu_w, mu_b0, Sigma_b0, sigma2):
@@ -167,11 +169,7 @@ class Factors:
 def gaussian_kl(mean, cov, mean_0, cov_0):
     shift = mean_0 - mean
     return 0.5 * (
-        np.trace(inv(cov_0) @ cov)
-        + shift @ inv(cov_0) @ shift
-        - len(mean)
-        + slogdet(cov_0)[1]
-        - (slogdet(cov)[1] if len(mean) else 0.0)
+        np.trace(inv(cov_0) @ cov) + shift @ inv(cov_0) @ shift - len(mean) + slogdet(cov_0)[1] - slogdet(cov)[1]
     )
 
 
@@ -186,25 +184,64 @@ def expected_square(q: Factors, z_t, t, h):
 
 
 def bound(z, q: Factors, model: Model, code_var=None) -> dict[str, float]:
-    (T, C), (H, K, _) = z.shape, q.R.shape
-    s2 = model.sigma2
-    terms = dict.fromkeys(("likelihood", "kl_codes", "kl_assignments", "kl_weights", "kl_rows", "kl_locations"), 0.0)
+    (T, C), (H, K, _), s2 = z.shape, q.R.shape, model.sigma2
+    log_likelihood = kl_codes = kl_assignments = kl_weights = kl_rows = kl_locations = 0.0
     for t in range(T):
         for h in range(H):
             theta, square = q.theta[t, h], expected_square(q, z[t], t, h)
-            terms["likelihood"] += theta * (-0.5 * C * np.log(2 * np.pi * s2) - 0.5 * square / s2)
+            log_likelihood += theta * (-0.5 * C * np.log(2 * np.pi * s2) - 0.5 * square / s2)
             if code_var is not None:
                 v = code_var[t]
-                terms["kl_codes"] += theta * 0.5 * (v.sum() / s2 + square / s2 - C + C * np.log(s2) - np.log(v).sum())
-            terms["kl_assignments"] += theta * np.log(theta * H)
-            terms["kl_weights"] += theta * gaussian_kl(q.mu_w[t, h], q.Sigma_w[h], np.zeros(K), np.eye(K))
+                kl_codes += theta * 0.5 * (v.sum() / s2 + square / s2 - C + C * np.log(s2) - np.log(v).sum())
+            kl_assignments += theta * np.log(theta * H)
+            kl_weights += theta * gaussian_kl(q.mu_w[t, h], q.Sigma_w[h], np.zeros(K), np.eye(K))
     for h in range(H):
-        columns = np.eye(C)
-        terms["kl_rows"] += gaussian_kl(
-            q.R[h].T.ravel(), np.kron(columns, q.U[h]), model.R0[h].T.ravel(), np.kron(columns, model.U0[h])
-        )
+        vec_0, vec_cov_0 = model.R0[h].T.ravel(), np.kron(np.eye(C), model.U0[h])
+        kl_rows += gaussian_kl(q.R[h].T.ravel(), np.kron(np.eye(C), q.U[h]), vec_0, vec_cov_0)
         if model.Sigma_b0 is not None:
-            terms["kl_locations"] += gaussian_kl(q.mu_b[h], q.Sigma_b[h], model.mu_b0[h], model.Sigma_b0[h])
-    first = terms.pop("kl_codes" if code_var is None else "likelihood")
-    assert code_var is not None or first == 0.0
-    return terms
+            kl_locations += gaussian_kl(q.mu_b[h], q.Sigma_b[h], model.mu_b0[h], model.Sigma_b0[h])
+    first = {"log_likelihood": log_likelihood} if code_var is None else {"kl_codes": kl_codes}
+    rest = {"kl_assignments": kl_assignments, "kl_weights": kl_weights, "kl_rows": kl_rows}
+    return first | rest | {"kl_locations": kl_locations}
+
+
+# --- From a library object to the letters above ---------------------------------------------------------------------
+
+
+def models(memory) -> list[Model]:
+    """The prior of each partition, from the memory's constructor arguments."""
+    config, G = memory.config(), memory.partitions
+    C, K, H = memory.code_size // G, memory.rows, memory.clusters
+    sigma2 = float(config["noise_var"])
+    R0 = np.broadcast_to(np.asarray(config["row_mean"]), (K, G * C))
+    if memory.kind == "categorical":
+        u0 = np.broadcast_to(np.asarray(config["row_var"]), (K,))
+        return [Model(sigma2, np.zeros((K, 0, C)), np.zeros((K, 0, 0)), R0, np.array([u * np.eye(C) for u in u0]))]
+    U0 = np.asarray(config["row_var"]) * (np.eye(K) if np.ndim(config["row_var"]) == 0 else 1.0)
+    mu_b0 = np.broadcast_to(np.asarray(config.get("loc_mean", 0.0)), (G * C,))
+    Sigma_b0 = np.array([float(config["loc_var"]) * np.eye(C)] * H) if "loc_var" in config else None
+    pieces = [slice(g * C, (g + 1) * C) for g in range(G)]
+    return [
+        Model(sigma2, np.array([R0[:, piece]] * H), np.array([U0] * H), np.array([mu_b0[piece]] * H), Sigma_b0)
+        for piece in pieces
+    ]
+
+
+def episodes(problem) -> Iterator[tuple[tuple[int, ...], np.ndarray, Factors, Model]]:
+    """Index, codes, q and prior of every episode, and of every partition of a tree, in a `zoo.Problem`."""
+    memory, state, addresses = problem.memory, problem.state, problem.addresses
+    tree = memory.kind == "tree"
+    C = memory.code_size // memory.partitions
+    for index in np.ndindex(*state.loc_var.shape[:-1]):
+        g = index[-1] if tree else 0
+        codes = problem.codes[index[:-1] if tree else index].numpy()
+        q = Factors(
+            R=state.row_mean[index].numpy(),
+            U=state.row_cov[index].numpy(),
+            mu_b=state.loc_mean[index].numpy(),
+            Sigma_b=np.array([v * np.eye(C) for v in state.loc_var[index].numpy()]),
+            theta=addresses.assignment[index].numpy(),
+            mu_w=addresses.weight_mean[index].numpy(),
+            Sigma_w=addresses.weight_cov[index].numpy(),
+        )
+        yield index, codes[:, g * C : (g + 1) * C], q, models(memory)[g]

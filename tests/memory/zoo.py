@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import pytest
 import torch
-from hypothesis import settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -24,8 +25,6 @@ from vbmem.memory import (
 from vbmem.memory import engine as steps
 from vbmem.memory.state import Prior
 from vbmem.memory.variational import VariationalMemory
-
-quick = settings(derandomize=True, deadline=None, max_examples=20, database=None)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -65,7 +64,9 @@ MEMORIES: dict[str, Callable[[int, int, int], VariationalMemory]] = {
     "tree": lambda c, k, h: TreeMemory(2 * c, k, h, 2),
     "tree-general": lambda c, k, h: TreeMemory(3 * c, k, h, 3, **general(3 * c, k), **located(3 * c)),
 }
-LOCATED = [name for name in MEMORIES if not name.startswith("gaussian")]
+every_memory = pytest.mark.parametrize("name", MEMORIES)
+LOCATED = [name for name, make in MEMORIES.items() if make(1, 1, 1).prior(torch.ones(())).has_location]
+every_located_memory = pytest.mark.parametrize("name", LOCATED)
 
 
 class Sizes(NamedTuple):
@@ -88,6 +89,22 @@ SIZES = st.builds(
     duplicates=st.booleans(),
     seed=st.integers(0, 1000),
 )
+
+
+TYPICAL = Sizes()
+CORNERS = (
+    Sizes(frames=1, rows=3, clusters=4),
+    Sizes(batch=(2,), frames=3, rows=7, clusters=2),
+    Sizes(frames=3, rows=1, clusters=7),
+    Sizes(frames=5, duplicates=True),
+)
+
+
+def over_sizes(test):
+    """Run a test over random sizes, and over one frame, K > T, H > T and duplicates in any case."""
+    for corner in CORNERS:
+        test = example(corner)(test)
+    return settings(derandomize=True, deadline=None, max_examples=18, database=None)(given(SIZES)(test))
 
 
 @dataclass(frozen=True)
@@ -133,7 +150,7 @@ class Problem:
         return steps.global_step(steps.statistics(self.parts, self.addresses), self.state, self.prior)
 
 
-def make_problem(name: str, sizes: Sizes = Sizes()) -> Problem:
+def make_problem(name: str, sizes: Sizes = TYPICAL) -> Problem:
     memory = MEMORIES[name](sizes.part_size, sizes.rows, sizes.clusters)
     codes = 2 * normal(*sizes.batch, sizes.frames, memory.code_size, seed=sizes.seed)
     if sizes.duplicates:
@@ -171,4 +188,6 @@ def close(actual, expected, *, rtol: float = 1e-10, atol: float = 1e-12) -> None
             if getattr(actual, name) is not None:
                 close(getattr(actual, name), getattr(expected, name), rtol=rtol, atol=atol)
         return
-    torch.testing.assert_close(torch.as_tensor(actual), torch.as_tensor(expected), rtol=rtol, atol=atol)
+    actual = torch.as_tensor(actual)
+    expected = torch.full_like(actual, expected) if isinstance(expected, float) else torch.as_tensor(expected)
+    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)

@@ -69,9 +69,7 @@ def test_after_many_batches_evaluation_agrees_with_training():
     ],
     ids=["image_size", "channels", "filters", "style"],
 )
-@pytest.mark.parametrize(
-    "build", [lambda **a: Encoder(embedding_size=6, **a), lambda **a: Decoder(code_size=3, **a)]
-)
+@pytest.mark.parametrize("build", [lambda **a: Encoder(embedding_size=6, **a), lambda **a: Decoder(code_size=3, **a)])
 def test_impossible_arguments_are_refused_in_a_sentence(build, change, message):
     with pytest.raises(ValueError, match=message):
         build(**(SIZES | change))

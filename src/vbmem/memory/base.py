@@ -10,7 +10,15 @@ from torch import Tensor
 
 from vbmem.linalg import inverse_and_logdet
 from vbmem.memory import engine
-from vbmem.memory.checks import check_codes, check_positive, check_shape, check_size, check_state
+from vbmem.memory.checks import (
+    check_batches,
+    check_codes,
+    check_positive,
+    check_shape,
+    check_size,
+    check_state,
+    full_precision,
+)
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
 
 Scale = float | Tensor
@@ -62,9 +70,10 @@ class Memory(ABC):
         self._check_prior()
 
     def _check_prior(self) -> None:
-        for name in ("noise_var", "row_var", "loc_var"):
-            if (value := getattr(self, name)) is not None:
-                check_positive(name, value)
+        check_positive("noise_var", self.noise_var)
+        check_positive("row_var", self.row_var, diagonal=len(self._row_var_shape) == 2)
+        if self.loc_var is not None:
+            check_positive("loc_var", self.loc_var)
         if isinstance(self.noise_var, Tensor) and self.noise_var.ndim:
             raise ValueError(f"noise_var must be one number, got a tensor of shape {list(self.noise_var.shape)}")
         if isinstance(self.row_var, Tensor) and self.row_var.ndim:
@@ -91,17 +100,21 @@ class Memory(ABC):
 
         Networks trained with the one work with the other: no parameter depends on these sizes.
         """
+        self._check_resizable(sizes)
+        return type(self)(**(self.config() | sizes))
+
+    def _check_resizable(self, sizes: dict[str, int]) -> None:
         resizable = [name for name in self.sizes if name in ("rows", "clusters")]
         for name in sizes:
             if name not in resizable:
                 raise ValueError(f"{type(self).__name__} cannot change {name!r}; it has {' and '.join(resizable)}")
-        return type(self)(**(self.config() | sizes))
 
     def prior(self, like: Tensor) -> Prior:
         """The prior as the engine takes it, with the dtype and device of `like`."""
         _, rows = self.layout
         row_var, row_mean = as_tensor(self.row_var, like), as_tensor(self.row_mean, like)
         loc_mean = as_tensor(self.loc_mean, like)
+        loc_var = as_tensor(0.0 if self.loc_var is None else self.loc_var, like)
         if row_var.ndim == 0:
             row_var = row_var * torch.eye(rows, dtype=like.dtype, device=like.device)
         if row_mean.ndim == 0:
@@ -118,7 +131,7 @@ class Memory(ABC):
             row_natural=(precision @ row_mean).unsqueeze(-3),
             row_logdet=self.lift(logdet, -1).unsqueeze(-1),
             loc_mean=self.split(loc_mean.unsqueeze(-2)),
-            loc_var=as_tensor(0.0 if self.loc_var is None else self.loc_var, like).unsqueeze(-1),
+            loc_var=self.lift(loc_var, -1).unsqueeze(-1),
             has_location=self.loc_var is not None,
         )
 
@@ -156,7 +169,13 @@ class Memory(ABC):
     def _state_of(self, prior: Prior, batch: tuple[int, ...]) -> MemoryState:
         clusters, rows = self.layout
         part_size = prior.loc_mean.shape[-1]
-        batch = torch.broadcast_shapes(batch, prior.row_mean.shape[:-3], prior.loc_mean.shape[:-2])
+        batch = torch.broadcast_shapes(
+            batch,
+            prior.row_mean.shape[:-3],
+            prior.row_precision.shape[:-3],
+            prior.loc_mean.shape[:-2],
+            prior.loc_var.shape[:-1],
+        )
         row_cov, _ = inverse_and_logdet(prior.row_precision, "the prior precision of the rows")
         return MemoryState(
             row_mean=prior.row_mean.expand(*batch, clusters, rows, part_size),
@@ -178,6 +197,8 @@ class Memory(ABC):
             check_state(state, codes, *self.layout, self.code_size // self.partitions)
         prior = self.prior(codes)
         parts = self.split(codes)
+        if state is not None:
+            check_batches(state, parts)
         if mask is None:
             centre = parts.detach().mean(-2, keepdim=True)
         else:
@@ -193,6 +214,7 @@ class Memory(ABC):
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
         """q(y_t) of every frame given a written memory."""
 
+    @full_precision
     def bound(self, codes: Tensor, state: MemoryState, addresses: Addresses, code_var: Tensor | None = None) -> Bound:
         """The evidence lower bound of an episode, every term in closed form, in nats (not per frame).
 
@@ -207,19 +229,24 @@ class Memory(ABC):
         codes = codes.expand(*written.shape, self.code_size)
         parts, _, prior, centre = self._enter(codes, state, written)
         if code_var is not None:
-            code_var = self.split(code_var.expand_as(codes))
+            code_var = code_var.expand_as(codes).where(written.unsqueeze(-1), 1)
+            check_positive("code_var", code_var)
+            code_var = self.split(code_var)
         return self._bound(parts, state.translate(-centre), addresses, prior, code_var).map(
             lambda term: self.reduce(term, -1)
         )
 
+    @full_precision
     def reconstruct(self, state: MemoryState, codes: Tensor) -> Tensor:
         """The expected code read back from memory, E[M'w + b | z]: [.., T, C]."""
         return self.recall(state, self.address(state, codes))
 
+    @full_precision
     def recall(self, state: MemoryState, addresses: Addresses) -> Tensor:
         """The expected code at given addresses, sum_h theta_h (R_h' w_h + b_h): [.., T, C]."""
         return self.join(engine.recall(state, addresses))
 
+    @full_precision
     def log_predictive(self, state: MemoryState, codes: Tensor) -> Tensor:
         """Log density of new codes under the written memory, in nats: [.., T].
 
@@ -231,6 +258,7 @@ class Memory(ABC):
         parts, _, prior, centre = self._enter(codes, state)
         return self.reduce(engine.log_predictive(parts, state.translate(-centre), prior), -2)
 
+    @full_precision
     def sample(self, state: MemoryState, n: int, generator: torch.Generator | None = None) -> Tensor:
         """`n` new codes from the written memory: [.., n, C]. Memory, addresses and code are all drawn (paper, G.1)."""
         check_size("n", n)

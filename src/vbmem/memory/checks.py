@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 import torch
 from torch import Tensor
 
 from vbmem.linalg import may_wait
 from vbmem.memory.state import MemoryState
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def check_size(name: str, value: int) -> int:
@@ -15,14 +22,29 @@ def check_size(name: str, value: int) -> int:
     return value
 
 
-def check_positive(name: str, value: float | Tensor) -> None:
-    """A positive number, or a tensor whose entries (of a matrix: whose diagonal) are positive."""
+def full_precision(method: Callable[P, R]) -> Callable[P, R]:
+    """Switches autocast off: memory algebra is float32 or float64, whatever the networks around it run in."""
+
+    @functools.wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        tensors = [a.row_mean if isinstance(a, MemoryState) else a for a in (*args, *kwargs.values())]
+        device = next((t.device.type for t in tensors if isinstance(t, Tensor)), "cpu")
+        if not torch.amp.is_autocast_available(device):
+            return method(*args, **kwargs)
+        with torch.autocast(device, enabled=False):
+            return method(*args, **kwargs)
+
+    return run
+
+
+def check_positive(name: str, value: float | Tensor, *, diagonal: bool = False) -> None:
+    """A positive number, or a tensor whose entries (of a matrix: whose `diagonal`) are positive."""
     if isinstance(value, Tensor):
         if not may_wait(value):
             return
-        entries = value if value.ndim < 2 else value.diagonal(dim1=-2, dim2=-1)
-        if not bool((entries > 0).all() and value.isfinite().all()):
-            raise ValueError(f"{name} must be positive and finite, got {value.tolist()}")
+        entries = value.diagonal(dim1=-2, dim2=-1) if diagonal and value.ndim else value
+        if not bool((entries > 0).all() & value.isfinite().all()):
+            raise ValueError(f"{name} must be positive and finite, got {float(entries.min()):g} in it")
     elif not 0 < value < float("inf"):
         raise ValueError(f"{name} must be positive and finite, got {value}")
 
@@ -47,6 +69,8 @@ def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> No
     if codes.shape[-2] == 0:
         raise ValueError(f"an episode needs at least one frame, got codes of shape {list(codes.shape)}")
     if mask is not None:
+        if not isinstance(mask, Tensor):
+            raise ValueError(f"mask must be a torch.Tensor, got {type(mask).__name__}")
         if mask.dtype != torch.bool:
             raise ValueError(f"mask must be boolean (True where a frame counts), got {mask.dtype}")
         if mask.shape != codes.shape[:-1]:
@@ -74,3 +98,15 @@ def check_state(state: MemoryState, like: Tensor, clusters: int, rows: int, code
             f"codes are {like.dtype} on {like.device} but the state is {tensor.dtype} on {tensor.device}; "
             "convert one of them with .to(...)"
         )
+
+
+def check_batches(state: MemoryState, codes: Tensor) -> None:
+    """Batch dimensions of a state and of codes [.., T, C] that go together."""
+    ours, theirs = state.row_mean.shape[:-3], codes.shape[:-2]
+    try:
+        torch.broadcast_shapes(ours, theirs)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the state has the batch dimensions {list(ours)}, the codes {list(theirs)}; they must be equal, or one "
+            "of them missing"
+        ) from error

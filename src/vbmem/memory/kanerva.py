@@ -6,12 +6,14 @@ fixed variance, and the memory is updated by recursive least squares, frame afte
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from vbmem.linalg import inverse_and_logdet
 from vbmem.memory.base import Memory, Scale
-from vbmem.memory.checks import check_positive, check_size
+from vbmem.memory.checks import check_positive, check_size, full_precision
 from vbmem.memory.state import Addresses, MemoryState
 
 R0_SCALE = 0.05  # the reference implementation's standard deviation of R_0
@@ -62,6 +64,7 @@ class KanervaMemory(Memory):
         row_mean: Scale | None = None,
         row_var: Scale = 1.0,
     ) -> None:
+        self._drawn = row_mean is None
         if row_mean is None:
             generator = torch.Generator().manual_seed(0)
             row_mean = R0_SCALE * torch.randn(
@@ -71,6 +74,7 @@ class KanervaMemory(Memory):
         self.address_var = address_var
         super().__init__(code_size, rows, noise_var=noise_var, row_var=row_var, row_mean=row_mean)
 
+    @full_precision
     def write(self, codes: Tensor) -> tuple[MemoryState, Addresses]:
         """Online: one pass, each frame addressed with the memory as it then stands; see `online_step`."""
         codes, _, prior, _ = self._enter(codes)
@@ -83,6 +87,7 @@ class KanervaMemory(Memory):
         state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), state.loc_mean, state.loc_var)
         return state, self._addresses(torch.cat(weights, dim=-2))
 
+    @full_precision
     def write_iterative(self, codes: Tensor, iterations: int = 50) -> tuple[MemoryState, Addresses]:
         """Batched: all frames addressed with the same memory, then the memory refitted to all, again and again.
 
@@ -100,6 +105,12 @@ class KanervaMemory(Memory):
         state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), state.loc_mean, state.loc_var)
         return state, self._addresses(weights)
 
+    def resize(self, **sizes: int) -> KanervaMemory:
+        drawn: dict[str, Any] = {"row_mean": None} if self._drawn else {}
+        self._check_resizable(sizes)
+        return KanervaMemory(**(self.config() | drawn | sizes))
+
+    @full_precision
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
         """Dynamic addressing: the least-squares weights of each frame given a written memory."""
         codes, mask, prior, _ = self._enter(codes, state, mask)

@@ -52,7 +52,10 @@ def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:
         else:
             numbers[name] = value
     metadata = {"format": FORMAT, "version": str(VERSION), "kind": memory.kind, "config": json.dumps(numbers)}
-    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
+    content = save(
+        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()},
+        metadata,
+    )
     write_atomically(Path(path), content)
 
 
@@ -78,5 +81,8 @@ def load_memory(path: str | Path, device: torch.device | str = "cpu") -> tuple[M
         raise MemoryFileError(f"{path} holds a memory of unknown kind {kind!r}; known are {', '.join(KINDS)}")
     config = json.loads(metadata["config"])
     config |= {name.removeprefix("prior."): t for name, t in tensors.items() if name.startswith("prior.")}
-    state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
-    return KINDS[kind](**config), state
+    try:
+        state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
+        return KINDS[kind](**config), state
+    except (KeyError, TypeError) as error:
+        raise MemoryFileError(f"{path} lacks or misnames a part of the memory ({error}); save it again") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Literal, get_args
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from vbmem.memory import engine
 from vbmem.memory.base import Memory
-from vbmem.memory.checks import check_codes, check_size
+from vbmem.memory.checks import check_codes, check_size, full_precision
 from vbmem.memory.seeding import kmeans_plus_plus, random_frames
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
 
@@ -20,6 +21,7 @@ Start = Literal["prior", "random", "data", "kmeans++"]
 Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
 
 STREAM_CHUNK = 8192  # frames taken at a time from one big array
+RE_ITERABLE = "every iteration needs them all; give a list, an array, or a function that returns a fresh iterator"
 SEED_FRAMES = 4096  # frames of a stream among which its seeds are chosen
 
 
@@ -37,6 +39,7 @@ class VariationalMemory(Memory):
         self._bound = torch.compile(engine.bound, fullgraph=True, dynamic=False)
         self._kmeans_plus_plus = torch.compile(kmeans_plus_plus, fullgraph=True, dynamic=False)
 
+    @full_precision
     def write(
         self,
         codes: Tensor,
@@ -66,27 +69,24 @@ class VariationalMemory(Memory):
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
         given = start if isinstance(start, MemoryState) else None
         parts, mask, prior, centre = self._enter(codes, given, mask)
-        with torch.autocast(codes.device.type, enabled=False):
-            if isinstance(start, MemoryState):
-                state = start.translate(-centre)
-            else:
-                state = self._start(parts, prior, start, mask, generator)
-            previous: Tensor | None = None
-            for _ in range(steps):
-                state, addresses = self._sweep(parts, state, prior, mask)
-                if tol is not None:
-                    total = engine.bound(parts, state, addresses, prior).total
-                    if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
-                        break
-                    previous = total
+        state = self._start(parts, prior, centre, start, mask, generator)
+        previous: Tensor | None = None
+        for _ in range(steps):
+            state, addresses = self._sweep(parts, state, prior, mask)
+            if tol is not None:
+                total = engine.bound(parts, state, addresses, prior).total
+                if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
+                    break
+                previous = total
         return state.translate(centre), addresses
 
+    @full_precision
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
         """q(s_t) and q(w_t | s_t) of every frame given a written memory: one local step."""
         parts, mask, prior, centre = self._enter(codes, state, mask)
-        with torch.autocast(codes.device.type, enabled=False):
-            return engine.address(parts, state.translate(-centre), prior, mask)
+        return engine.address(parts, state.translate(-centre), prior, mask)
 
+    @full_precision
     def write_online(
         self,
         codes: Tensor,
@@ -95,14 +95,11 @@ class VariationalMemory(Memory):
     ) -> MemoryState:
         """Write in a single pass: each frame is addressed once, with the memory as it stands when its turn comes.
 
-        Early frames keep their stale addresses, so the bound ends below that of `write`; differentiable.
+        Early frames keep their stale addresses, so the bound usually ends below that of `write`; differentiable.
         """
         given = start if isinstance(start, MemoryState) else None
         parts, _, prior, centre = self._enter(codes, given)
-        if isinstance(start, MemoryState):
-            state = start.translate(-centre)
-        else:
-            state = self._start(parts, prior, start, None, generator)
+        state = self._start(parts, prior, centre, start, None, generator)
         sums: Statistics | None = None
         for frame in parts.split(1, dim=-2):
             _, part = engine.local_step(frame, state, prior)
@@ -111,6 +108,7 @@ class VariationalMemory(Memory):
         return state.translate(centre)
 
     @torch.no_grad()
+    @full_precision
     def write_stream(
         self,
         chunks: Chunks,
@@ -132,30 +130,24 @@ class VariationalMemory(Memory):
             progress: show a progress bar.
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
-        first = self._checked(next(_passes(chunks), None))
+        check = functools.partial(_as_codes, memory=self)
+        first = check(next(_passes(chunks), None))
+        check = functools.partial(check, like=first)
         given = start if isinstance(start, MemoryState) else None
         _, _, prior, centre = self._enter(first, given)
-        if isinstance(start, MemoryState):
-            state = start.translate(-centre)
-        else:
-            frames = _frame_sample(map(self._checked, _passes(chunks)), SEED_FRAMES, generator)
-            state = self._start(self.split(frames) - centre, prior, start, None, generator)
+        frames = first
+        if given is None:
+            frames = _frame_sample(map(check, _passes(chunks)), SEED_FRAMES, generator)
+        state = self._start(self.split(frames) - centre, prior, centre, start, None, generator)
         for _ in track(range(steps), "writing", disable=not progress):
             sums: Statistics | None = None
-            for chunk in map(self._checked, _passes(chunks)):
+            for chunk in map(check, _passes(chunks)):
                 _, part = engine.local_step(self.split(chunk) - centre, state, prior)
                 sums = part if sums is None else sums + part
-            assert sums is not None
+            if sums is None:
+                raise ValueError(f"a pass through the chunks was empty, but {RE_ITERABLE}")
             state = engine.global_step(sums, state, prior)
         return state.translate(centre)
-
-    def _checked(self, chunk: Tensor | np.ndarray | None) -> Tensor:
-        if chunk is None:
-            raise ValueError("the stream holds no chunks; an episode needs at least one frame")
-        if isinstance(chunk, np.ndarray):
-            chunk = torch.from_numpy(np.array(chunk))  # copied: a memory map may be read-only
-        check_codes(chunk, self.code_size)
-        return chunk
 
     # How uncertain and how spread out a write starts, beside the prior: the reference implementation's constants.
     def _row_spread(self, part_size: int) -> float:
@@ -168,10 +160,13 @@ class VariationalMemory(Memory):
         self,
         codes: Tensor,
         prior: Prior,
-        start: Start | None,
+        centre: Tensor,
+        start: Start | MemoryState | None,
         mask: Tensor | None,
         generator: torch.Generator | None,
     ) -> MemoryState:
+        if isinstance(start, MemoryState):
+            return start.translate(-centre)
         start = self.default_start if start is None else start
         if start not in get_args(Start):
             raise ValueError(f"start must be one of {', '.join(get_args(Start))} or a MemoryState, got {start!r}")
@@ -189,7 +184,9 @@ class VariationalMemory(Memory):
             if prior.has_location:
                 loc_mean = loc_mean + empty.loc_var.sqrt().unsqueeze(-1) * noise(loc_mean)
         else:
-            choose = self._kmeans_plus_plus if start == "kmeans++" else random_frames
+            choose = random_frames
+            if start == "kmeans++":  # a compiled function cannot take a generator
+                choose = self._kmeans_plus_plus if generator is None else kmeans_plus_plus
             frames = codes.detach().expand(*loc_mean.shape[:-2], *codes.shape[-2:])
             if prior.has_location:
                 loc_mean = choose(frames, loc_mean.shape[-2], mask, generator)
@@ -204,11 +201,23 @@ def _passes(chunks: Chunks) -> Iterator[Tensor | np.ndarray]:
         return (chunks[i : i + STREAM_CHUNK] for i in range(0, len(chunks), STREAM_CHUNK))
     passed = iter(chunks() if callable(chunks) else chunks)
     if passed is chunks:
-        raise ValueError(
-            "chunks can be gone through only once, but every iteration needs a pass; "
-            "give a list, an array, or a function that returns a fresh iterator"
-        )
+        raise ValueError(f"chunks can be gone through only once, but {RE_ITERABLE}")
     return passed
+
+
+def _as_codes(chunk: Tensor | np.ndarray | None, memory: Memory, like: Tensor | None = None) -> Tensor:
+    """A checked chunk [T, C]; of the kind of the first, where that is known."""
+    if chunk is None:
+        raise ValueError("the stream holds no chunks; an episode needs at least one frame")
+    if isinstance(chunk, np.ndarray):
+        chunk = torch.from_numpy(np.array(chunk))  # copied: a memory map may be read-only
+    check_codes(chunk, memory.code_size)
+    if like is not None and (chunk.dtype, chunk.device) != (like.dtype, like.device):
+        raise ValueError(
+            f"all chunks must be alike: the first is {like.dtype} on {like.device}, "
+            f"a later one {chunk.dtype} on {chunk.device}"
+        )
+    return chunk
 
 
 def _frame_sample(chunks: Iterator[Tensor], size: int, generator: torch.Generator | None) -> Tensor:
@@ -221,5 +230,6 @@ def _frame_sample(chunks: Iterator[Tensor], size: int, generator: torch.Generato
         keys = fresh if keys is None else torch.cat([keys, fresh])
         keep = keys.topk(min(size, len(keys))).indices
         frames, keys = frames[keep], keys[keep]
-    assert frames is not None
+    if frames is None:
+        raise ValueError(f"a pass through the chunks was empty, but {RE_ITERABLE}")
     return frames

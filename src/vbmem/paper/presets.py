@@ -48,7 +48,7 @@ def _presets() -> dict[str, RunConfig]:
     for dataset, epochs in EPOCHS.items():
         data = DataConfig(dataset)
         for name, model in QUANTITATIVE.items():
-            run = RunConfig(data, model, (Stage(epochs),))
+            run = RunConfig(data, model, (Stage(epochs),), averaging=0.995)
             if name == "categorical":  # "8 x 2": half the batch, every episode twice
                 run = replace(run, data=replace(data, batch_size=8), copies=2)
             result[f"{dataset}-{name}"] = run

@@ -1,0 +1,355 @@
+"""One model behind five memories, and what must not matter: order, offset, batching, masking, chunking, sharding."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from zoo import (
+    MEMORIES,
+    Sizes,
+    close,
+    every_located_memory,
+    every_memory,
+    make_problem,
+    normal,
+    over_sizes,
+    random_state,
+)
+
+from vbmem.memory import (
+    CategoricalMemory,
+    GaussianMemory,
+    MemoryState,
+    MixtureMemory,
+    ShiftedGaussianMemory,
+    TreeMemory,
+    engine,
+)
+
+# --- The five are one -----------------------------------------------------------------------------------------------
+
+
+def prior_arguments(name: str, *names: str) -> dict:
+    config = make_problem(name).memory.config()
+    return {key: config[key] for key in names}
+
+
+def same_write(memory, other, codes, start, other_start=None, **tolerance) -> None:
+    """Both write the same, step for step."""
+    for iterations in (1, 2, 5):
+        state, addresses = memory.write(codes, iterations, start)
+        other_state, other_addresses = other.write(codes, iterations, other_start or start)
+        close(state, other_state, **tolerance)
+        close(addresses, other_addresses, **tolerance)
+        bound, other_bound = memory.bound(codes, state, addresses), other.bound(codes, other_state, other_addresses)
+        close(bound.total, other_bound.total, **tolerance)
+
+
+def test_gaussian_is_a_mixture_of_one_cluster_whose_location_cannot_move():
+    prior = prior_arguments("gaussian-general", "noise_var", "row_var", "row_mean")
+    gaussian, mixture = GaussianMemory(3, 2, **prior), MixtureMemory(3, 2, 1, **prior, loc_var=1e-12)
+    start = random_state(gaussian)
+    same_write(gaussian, mixture, normal(6, 3), start, replace(start, loc_var=start.loc_var + 1e-12), atol=1e-9)
+
+
+def test_shifted_is_a_mixture_of_one_cluster():
+    prior = prior_arguments("shifted-general", "noise_var", "row_var", "row_mean", "loc_var", "loc_mean")
+    shifted, mixture = ShiftedGaussianMemory(3, 2, **prior), MixtureMemory(3, 2, 1, **prior)
+    same_write(shifted, mixture, normal(6, 3), random_state(shifted), rtol=0, atol=0)
+
+
+def test_categorical_is_a_mixture_without_rows():
+    """At the level of the engine: the mixture's prior and start with K cut to 0."""
+    problem = make_problem("mixture-general")
+    mixture, codes = problem.memory, problem.codes
+    full = problem.prior
+    prior = replace(
+        full,
+        row_mean=full.row_mean[..., :0, :],
+        row_precision=full.row_precision[..., :0, :0],
+        row_natural=full.row_natural[..., :0, :],
+        row_logdet=torch.zeros_like(full.row_logdet),
+    )
+    categorical = CategoricalMemory(
+        3, 3, noise_var=mixture.noise_var, row_var=mixture.loc_var, row_mean=mixture.loc_mean.expand(3, 3)
+    )
+    start = random_state(categorical)
+    state = start
+    for _ in range(5):
+        addresses, sums = engine.local_step(codes, state, prior)
+        state = engine.global_step(sums, state, prior)
+    expected_state, expected_addresses = categorical.write(codes, 5, start)
+    close(state, expected_state)
+    close(addresses, expected_addresses)
+    total = engine.bound(codes, state, addresses, prior).total
+    close(total, categorical.bound(codes, expected_state, expected_addresses).total)
+
+
+def test_categorical_is_a_mixture_whose_rows_cannot_move():
+    codes = normal(6, 3)
+    categorical = CategoricalMemory(3, 4, noise_var=0.7, row_var=1.7)
+    mixture = MixtureMemory(3, 1, 4, noise_var=0.7, loc_var=1.7, row_var=1e-14)
+    start = random_state(categorical)
+    rows = {"row_mean": torch.zeros(4, 1, 3, dtype=torch.float64)}
+    rows["row_cov"] = torch.full((4, 1, 1), 1e-14, dtype=torch.float64)
+    state, addresses = categorical.write(codes, 5, start)
+    mixture_state, mixture_addresses = mixture.write(codes, 5, replace(start, **rows))
+    close(mixture_state.loc_mean, state.loc_mean, atol=1e-9)
+    close(mixture_state.loc_var, state.loc_var, atol=1e-9)
+    close(mixture_addresses.assignment, addresses.assignment, atol=1e-9)
+    close(
+        mixture.bound(codes, mixture_state, mixture_addresses).total, categorical.bound(codes, state, addresses).total
+    )
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_a_tree_of_one_partition_is_a_mixture(batch):
+    mixture = make_problem("mixture-general").memory
+    tree = TreeMemory(partitions=1, **mixture.config())
+    codes, start = normal(*batch, 6, 3), random_state(mixture, batch)
+    state, addresses = mixture.write(codes, 5, start)
+    tree_state, tree_addresses = tree.write(codes, 5, start.map(lambda t: t.unsqueeze(len(batch))))
+    close(tree_state.map(lambda t: t.squeeze(len(batch))), state)
+    close(tree_addresses.map(lambda t: t.squeeze(len(batch))), addresses)
+    close(tree.bound(codes, tree_state, tree_addresses), mixture.bound(codes, state, addresses))
+
+
+def test_a_tree_is_a_mixture_for_every_partition():
+    problem = make_problem("tree-general")
+    tree, codes, start = problem.memory, problem.codes, problem.state
+    state, addresses = tree.write(codes, 5, start)
+    total = torch.zeros((), dtype=torch.float64)
+    for g, piece in enumerate((slice(0, 3), slice(3, 6), slice(6, 9))):
+        config = tree.config() | {"code_size": 3, "row_mean": tree.row_mean[:, piece], "loc_mean": tree.loc_mean[piece]}
+        config.pop("partitions")
+        part = MixtureMemory(**config)
+        part_state, part_addresses = part.write(codes[:, piece], 5, start.map(lambda t, g=g: t[g]))
+        close(state.map(lambda t, g=g: t[g]), part_state)
+        close(addresses.map(lambda t, g=g: t[g]), part_addresses)
+        total += part.bound(codes[:, piece], part_state, part_addresses).total
+    close(tree.bound(codes, state, addresses).total, total)
+
+
+# --- What must not matter -------------------------------------------------------------------------------------------
+
+
+@every_located_memory
+@over_sizes
+def test_moving_codes_and_prior_moves_the_locations(name, sizes):
+    problem = make_problem(name, sizes)
+    memory, codes, start = problem.memory, problem.codes, problem.state
+    offset = 10 * normal(memory.code_size, seed=8)
+    centre = "row_mean" if memory.kind == "categorical" else "loc_mean"
+    moved_mean = memory.config()[centre] + (offset.expand(memory.rows, -1) if centre == "row_mean" else offset)
+    moved = type(memory)(**(memory.config() | {centre: moved_mean}))
+    shift = memory.split(offset.unsqueeze(0))
+
+    state, addresses = memory.write(codes, 3, start)
+    moved_state, moved_addresses = moved.write(codes + offset, 3, start.translate(shift))
+    close(moved_state, state.translate(shift), atol=1e-10)
+    close(moved_addresses, addresses, atol=1e-10)
+    close(moved.bound(codes + offset, moved_state, moved_addresses), memory.bound(codes, state, addresses), atol=1e-10)
+
+
+@every_memory
+@over_sizes
+def test_the_order_of_frames_does_not_matter(name, sizes):
+    problem = make_problem(name, sizes)
+    memory, codes, start = problem.memory, problem.codes, problem.state
+    order = torch.randperm(sizes.frames, generator=torch.Generator().manual_seed(1))
+    state, addresses = memory.write(codes, 3, start)
+    other_state, other_addresses = memory.write(codes[..., order, :], 3, start)
+    close(other_state, state)
+    close(other_addresses.assignment, addresses.assignment[..., order, :])
+    close(other_addresses.weight_mean, addresses.weight_mean[..., order, :, :])
+
+
+@every_memory
+@over_sizes
+def test_the_order_of_clusters_does_not_matter(name, sizes):
+    problem = make_problem(name, sizes)
+    memory, codes, start = problem.memory, problem.codes, problem.state
+    order = torch.randperm(memory.layout[0], generator=torch.Generator().manual_seed(1))
+    other = memory
+    if name == "categorical-general":  # the one prior that tells the clusters apart
+        changes = {"row_mean": memory.row_mean[order], "row_var": memory.row_var[order]}
+        other = CategoricalMemory(**(memory.config() | changes))
+    dims = {"row_mean": -3, "row_cov": -3, "loc_mean": -2, "loc_var": -1}
+
+    def permuted(state: MemoryState) -> MemoryState:
+        return MemoryState(**{name: getattr(state, name).index_select(dim, order) for name, dim in dims.items()})
+
+    state, addresses = memory.write(codes, 3, start)
+    other_state, other_addresses = other.write(codes, 3, permuted(start))
+    close(other_state, permuted(state))
+    close(other_addresses.assignment, addresses.assignment[..., order])
+    close(other.bound(codes, other_state, other_addresses), memory.bound(codes, state, addresses))
+
+
+@every_memory
+@pytest.mark.parametrize("batch", [(3,), (2, 3)])
+def test_a_batch_is_a_loop_over_episodes(name, batch):
+    problem = make_problem(name, Sizes(batch=batch))
+    memory = problem.memory
+    state, addresses = memory.write(problem.codes, 3, problem.state)
+    bound = memory.bound(problem.codes, state, addresses)
+    for index in np.ndindex(*batch):
+        one_state, one_addresses = memory.write(
+            problem.codes[index], 3, problem.state.map(lambda t, index=index: t[index])
+        )
+        close(state.map(lambda t, index=index: t[index]), one_state)
+        close(addresses.map(lambda t, index=index: t[index]), one_addresses)
+        close(bound.total[index], memory.bound(problem.codes[index], one_state, one_addresses).total)
+
+
+@every_memory
+def test_one_memory_serves_a_batch_of_episodes(name):
+    """A state without batch dimensions is that of every episode."""
+    problem = make_problem(name)
+    memory, state = problem.memory, problem.state
+    codes = normal(2, 4, memory.code_size)
+    addresses = memory.address(state, codes)
+    reconstruction, density = memory.reconstruct(state, codes), memory.log_predictive(state, codes)
+    total = memory.bound(codes, state, addresses).total
+    written, _ = memory.write(codes, 2, state)
+    for index in range(2):
+        one_addresses = memory.address(state, codes[index])
+        close(addresses.assignment[index], one_addresses.assignment)
+        close(reconstruction[index], memory.reconstruct(state, codes[index]))
+        close(density[index], memory.log_predictive(state, codes[index]))
+        close(total[index], memory.bound(codes[index], state, one_addresses).total)
+        close(written.row_mean[index], memory.write(codes[index], 2, state)[0].row_mean)
+
+
+PRIORS = [
+    (name, argument)
+    for name in MEMORIES
+    for argument in ("row_mean", "row_var", "loc_mean", "loc_var")
+    if name.endswith("general") and argument in make_problem(name).memory.prior_names
+]
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["one-episode", "two-episodes"])
+@pytest.mark.parametrize(("name", "argument"), PRIORS)
+def test_a_batch_of_priors_is_a_loop_over_memories(name, argument, batch):
+    """Leading dimensions of the prior's tensors broadcast against those of the codes."""
+    problem = make_problem(name, Sizes(batch=batch))
+    config, codes = problem.memory.config(), problem.codes
+    value = torch.as_tensor(config[argument], dtype=torch.float64)
+    values = torch.stack([value, 1.5 * value])
+    memory = type(problem.memory)(**(config | {argument: values}))
+    state, addresses = memory.write(codes, 3, "prior")
+    total = memory.bound(codes, state, addresses).total
+    assert total.shape == (2,)
+    for index in range(2):
+        one = type(memory)(**(config | {argument: values[index]}))
+        one_codes = codes[index] if batch else codes
+        one_state, one_addresses = one.write(one_codes, 3, "prior")
+        close(state.map(lambda t, index=index: t[index]), one_state)
+        close(total[index], one.bound(one_codes, one_state, one_addresses).total)
+
+
+@every_memory
+@pytest.mark.parametrize("filler", [0.0, 1e6, float("nan"), float("inf")])
+def test_masked_frames_are_as_if_removed(name, filler):
+    problem = make_problem(name, Sizes(batch=(2,)))
+    memory, start = problem.memory, problem.state
+    mask = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 0]], dtype=torch.bool)
+    codes = problem.codes.where(mask.unsqueeze(-1), filler)
+    state, addresses = memory.write(codes, 3, start, mask)
+    bound = memory.bound(codes, state, addresses)
+    again = memory.address(state, codes, mask)
+    for episode in range(2):
+        kept = codes[episode, mask[episode]]
+        one_state, one_addresses = memory.write(kept, 3, start.map(lambda t, episode=episode: t[episode]))
+        close(state.map(lambda t, episode=episode: t[episode]), one_state)
+        close(bound.map(lambda t, episode=episode: t[episode]), memory.bound(kept, one_state, one_addresses))
+        theta = addresses.assignment[episode]
+        close(theta[..., mask[episode], :], one_addresses.assignment)
+        assert (theta[..., ~mask[episode], :] == 0).all()
+        close(again.assignment[episode][..., mask[episode], :], memory.address(one_state, kept).assignment)
+
+
+@every_memory
+def test_masked_frames_may_have_any_code_variance(name):
+    problem = make_problem(name)
+    memory = problem.memory
+    mask = torch.tensor([1, 1, 0, 1, 1, 0], dtype=torch.bool)
+    state, addresses = memory.write(problem.codes, 3, problem.state, mask)
+    code_var = torch.ones_like(problem.codes)
+    expected = memory.bound(problem.codes, state, addresses, code_var)
+    for filler in (0.0, float("nan")):
+        masked_var = code_var.where(mask.unsqueeze(-1), filler)
+        close(memory.bound(problem.codes, state, addresses, masked_var), expected)
+
+
+@every_memory
+@pytest.mark.parametrize("start", ["prior", "random", "data", "kmeans++"])
+def test_a_masked_write_is_finite_from_every_start(name, start):
+    problem = make_problem(name, Sizes(batch=(2,), clusters=5))
+    mask = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 0]], dtype=torch.bool)
+    codes = problem.codes.where(mask.unsqueeze(-1), float("nan"))
+    state, _ = problem.memory.write(codes, 2, start, mask, torch.Generator().manual_seed(0))
+    assert all(getattr(state, field).isfinite().all() for field in state.__dataclass_fields__)
+
+
+@every_memory
+@pytest.mark.parametrize("start", ["prior", "random", "data", "kmeans++"])
+def test_an_episode_without_frames_leaves_the_prior(name, start):
+    problem = make_problem(name, Sizes(batch=(2,)))
+    mask = torch.tensor([[True] * 6, [False] * 6])
+    state, addresses = problem.memory.write(problem.codes, 2, start, mask)
+    close(state.map(lambda t: t[1]), problem.memory.prior_state(dtype=torch.float64))
+    bound = problem.memory.bound(problem.codes, state, addresses)
+    close(bound.total[1], 0.0, atol=1e-10)
+    assert bound.total[0] < -1
+
+
+# --- Streamed = sharded = in memory ---------------------------------------------------------------------------------
+
+
+def streams(codes: torch.Tensor, folder) -> dict[str, object]:
+    chunks = list(codes.split([1, 4, 2, 3]))
+    np.save(folder / "codes.npy", codes.numpy())
+    return {
+        "list": chunks,
+        "arrays": [chunk.numpy() for chunk in chunks],
+        "factory": lambda: iter(chunks),
+        "memmap": np.load(folder / "codes.npy", mmap_mode="r"),
+        "array": codes.numpy(),
+        "tensor": codes,
+    }
+
+
+@every_memory
+def test_a_streamed_write_is_the_write_in_memory(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("vbmem.memory.variational.STREAM_CHUNK", 3)
+    problem = make_problem(name, Sizes(frames=10))
+    memory, codes, start = problem.memory, problem.codes, problem.state
+    expected, _ = memory.write(codes, 4, start)
+    for chunks in streams(codes, tmp_path).values():
+        close(memory.write_stream(chunks, 4, start), expected)
+    close(memory.write_stream([codes], 4, "prior"), memory.write(codes, 4, "prior")[0])
+
+
+def test_a_stream_can_be_a_data_loader():
+    problem = make_problem("mixture", Sizes(frames=10))
+    loader = torch.utils.data.DataLoader(problem.codes, batch_size=3)
+    close(
+        problem.memory.write_stream(loader, 4, problem.state), problem.memory.write(problem.codes, 4, problem.state)[0]
+    )
+
+
+@every_memory
+def test_a_sharded_write_is_the_write_in_memory(name):
+    """Each shard makes its local step, the statistics are added, everyone makes the same global step."""
+    problem = make_problem(name, Sizes(batch=(2,), frames=10))
+    memory, prior = problem.memory, problem.prior
+    state = problem.state
+    for _ in range(4):
+        shards = [
+            engine.local_step(memory.split(shard), state, prior)[1] for shard in problem.codes.split([2, 5, 3], dim=-2)
+        ]
+        state = engine.global_step(shards[0] + shards[1] + shards[2], state, prior)
+    close(state, memory.write(problem.codes, 4, problem.state)[0])
