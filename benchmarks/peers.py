@@ -10,6 +10,11 @@ from sklearn.mixture import BayesianGaussianMixture
 from torch import Tensor
 
 
+def spd_inverse(matrix: Tensor) -> Tensor:
+    """By Cholesky: quicker than torch.linalg.inv, whose batched LU is moreover broken in this build of MKL."""
+    return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+
+
 def transcribed_write(codes: Tensor, clusters: int, rows: int, iterations: int) -> tuple[Tensor, ...]:
     """Theorem C.4 as one would type it from the paper: order s, b, w, M; einsum over [B, T, H, C]; full C x C
     covariances of the locations, inverted as matrices. Same prior, same kind of start, no gradients."""
@@ -31,24 +36,24 @@ def transcribed_write(codes: Tensor, clusters: int, rows: int, iterations: int) 
         norms = loc.square().sum(-1)[:, None] + loc_cov.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None]
         cross = torch.einsum("bthk,bhkc,bthc->bth", weight, row_mean, centred)
         overlap = torch.einsum("bhc,btc->bth", loc, codes)
-        entropy = torch.logdet(weight_cov)[:, None]
+        entropy = 2 * torch.linalg.cholesky(weight_cov).diagonal(dim1=-2, dim2=-1).log().sum(-1)[:, None]
         energy = weight.square().sum(-1) + weight_cov.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None]
         logits = (cross + overlap - 0.5 * (quadratic + traces + norms)) / noise + 0.5 * (entropy - energy)
         theta = logits.softmax(-1)  # [B, T, H]
 
         count = theta.sum(1)
-        loc_cov = torch.linalg.inv(eye_c / loc_var + count[..., None, None] / noise * eye_c)
+        loc_cov = spd_inverse(eye_c / loc_var + count[..., None, None] / noise * eye_c)
         read = torch.einsum("bhkc,bthk->bthc", row_mean, weight)
         residual = torch.einsum("bth,bthc->bhc", theta, codes[:, :, None, :] - read)
         loc = torch.einsum("bhcd,bhd->bhc", loc_cov, residual / noise)
 
-        weight_cov = torch.linalg.inv(eye_k + (row_mean @ row_mean.mT + size * row_cov) / noise)
+        weight_cov = spd_inverse(eye_k + (row_mean @ row_mean.mT + size * row_cov) / noise)
         centred = codes[:, :, None, :] - loc[:, None]
         weight = torch.einsum("bhkl,bhlc,bthc->bthk", weight_cov, row_mean, centred) / noise
 
         outer = torch.einsum("bth,bthk,bthl->bhkl", theta, weight, weight)
         outer = outer + count[..., None, None] * weight_cov
-        row_cov = torch.linalg.inv(eye_k / row_var + outer / noise)
+        row_cov = spd_inverse(eye_k / row_var + outer / noise)
         row_mean = row_cov @ torch.einsum("bth,bthk,bthc->bhkc", theta, weight, centred) / noise
     return row_mean, row_cov, loc, loc_cov, theta, weight
 
@@ -57,7 +62,7 @@ def sklearn_write(codes: Tensor, clusters: int, iterations: int, covariance: str
     """scikit-learn's variational mixture, episode by episode, the same number of components and iterations."""
     for episode in codes.numpy():
         model = BayesianGaussianMixture(
-            min(clusters, len(episode)),
+            n_components=min(clusters, len(episode)),
             covariance_type=covariance,
             max_iter=iterations,
             tol=0,

@@ -15,6 +15,8 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -48,44 +50,54 @@ def median_seconds(function: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-def peak_extra_megabytes(function: Callable[[], object]) -> float:
-    """Growth of the resident set while the function runs, from Linux's own high-water mark."""
-    function()
-    status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+def one_write(name: str, batch: int, frames: int, clusters: int, rows: int, size: int) -> Callable[[], object]:
+    """A write by us or by a peer, ready to be called."""
+    from peers import sklearn_write, transcribed_write
 
+    codes = clustered_codes(batch, frames, clusters, size)
+    if name == "vbmem":
+        memory = MixtureMemory(size, rows, clusters)
+        return lambda: memory.write(codes, ITERATIONS)
+    if name == "transcription":
+        return lambda: transcribed_write(codes, clusters, rows, ITERATIONS)
+    return lambda: sklearn_write(codes, clusters, ITERATIONS, name.removeprefix("sklearn_"))
+
+
+def peak_extra_megabytes(name: str, *size: int) -> float:
+    """Growth of a fresh process while it writes for the first time, from Linux's own high-water mark.
+
+    A tiny write goes before, so that libraries are loaded; what they allocate at this size is counted.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_peak_here, name, *size).result()
+
+
+def _peak_here(name: str, *size: int) -> float:
     def kilobytes(key: str) -> int:
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(key))
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(key))
 
-    clear.write_text("5")
-    before = kilobytes("VmRSS")
-    function()
+    torch.set_num_threads(2)
+    with torch.no_grad():
+        one_write(name, 1, 8, 2, 2, 8)()
+        write = one_write(name, *size)
+        Path("/proc/self/clear_refs").write_text("5")
+        before = kilobytes("VmRSS")
+        write()
     return (kilobytes("VmHWM") - before) / 1024
 
 
 def against_peers(repeats: int) -> list[dict[str, Any]]:
-    from peers import sklearn_write, transcribed_write
-
+    runs = {"vbmem": repeats, "transcription": max(3, repeats // 4), "sklearn_full": 1, "sklearn_diag": 3}
     results = []
-    for batch, frames, clusters, rows, size in SIZES:
-        codes = clustered_codes(batch, frames, clusters, size)
-        memory = MixtureMemory(size, rows, clusters)
-        ours = lambda m=memory, z=codes: m.write(z, ITERATIONS)  # noqa: E731
-        transcription = lambda z=codes, h=clusters, k=rows: transcribed_write(z, h, k, ITERATIONS)  # noqa: E731
-        seconds = {"vbmem": median_seconds(ours, repeats)}
-        seconds["transcription"] = median_seconds(transcription, max(3, repeats // 4))
-        for covariance in ("full", "diag"):
-            peer = lambda z=codes, h=clusters, c=covariance: sklearn_write(z, h, ITERATIONS, c)  # noqa: E731
-            slow = covariance == "full" and frames > 64
-            seconds[f"sklearn_{covariance}"] = median_seconds(peer, 1 if slow else 3)
+    for size in SIZES:
+        seconds = {name: median_seconds(one_write(name, *size), count) for name, count in runs.items()}
         results.append(
             {
-                "size": {"B": batch, "T": frames, "H": clusters, "K": rows, "C": size},
+                "size": dict(zip("BTHKC", size, strict=True)),
                 "seconds": seconds,
                 "ratios": {name: value / seconds["vbmem"] for name, value in seconds.items() if name != "vbmem"},
-                "peak_extra_mb": {
-                    "vbmem": peak_extra_megabytes(ours),
-                    "transcription": peak_extra_megabytes(transcription),
-                },
+                "peak_extra_mb": {name: peak_extra_megabytes(name, *size) for name in ("vbmem", "transcription")},
             }
         )
     table = Table(title=f"one write, {ITERATIONS} iterations, {torch.get_num_threads()} threads: medians, same run")
@@ -153,12 +165,10 @@ def on_cuda() -> list[dict[str, Any]]:
     for batch, frames, clusters, rows, size in SIZES:
         codes = clustered_codes(batch, frames, clusters, size, "cuda")
         memory = MixtureMemory(size, rows, clusters)
-        compiled = torch.compile(memory.write, fullgraph=True, dynamic=False)
-        times = {
-            "eager": microseconds(lambda m=memory, z=codes: m.write(z, ITERATIONS)),
-            "graph": microseconds(captured(lambda m=memory, z=codes: m.write(z, ITERATIONS))),
-            "compiled_graph": microseconds(captured(lambda w=compiled, z=codes: w(z, ITERATIONS))),
-        }
+        write = lambda m=memory, z=codes: m.write(z, ITERATIONS)  # noqa: E731
+        times = {"eager": microseconds(write), "graph": microseconds(captured(write))}
+        memory.compile()
+        times["compiled_graph"] = microseconds(captured(write))
         results.append({"size": dict(zip("BTHKC", (batch, frames, clusters, rows, size), strict=True)), "us": times})
         console.print(results[-1])
     return results

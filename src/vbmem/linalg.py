@@ -65,7 +65,10 @@ def _inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
     else:
         factor = cholesky(matrix, name)
     logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return torch.cholesky_inverse(factor).contiguous(), logdet
+    # Two products' worth of work, and on the CPU still quicker than torch.cholesky_inverse.
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    inverse_factor = torch.linalg.solve_triangular(factor, identity, upper=False)
+    return inverse_factor.mT @ inverse_factor, logdet
 
 
 @_inverse_and_logdet.register_fake
