@@ -6,7 +6,8 @@ READY  := $(VENV)/.ready
 
 .PHONY: demo test check format bench clean
 
-demo: $(READY)  ## figure 2 on a small grid, with pictures
+demo: $(READY)  ## a memory of digits, and figure 2 on a small grid; pictures in demo/
+	$(BIN)/vbmem demo --out demo
 	$(BIN)/vbmem figure2 --out demo --rows 8 32 128 --code-sizes 50 200 800
 
 test: $(READY)  ## the whole test suite

@@ -22,8 +22,19 @@ def sweep_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
     inverse = torch.empty_like(matrix)
     logdet = matrix.new_empty(matrix.shape[:-2])
     block = max(8, triton.next_power_of_2(rows))
-    _sweep[(logdet.numel(),)](matrix, inverse, logdet, rows, block, num_warps=1 if block <= 16 else 4)
+    # One warp while it can hold the matrix: its reductions then need no barrier.
+    _sweep[(logdet.numel(),)](matrix, inverse, logdet, rows, block, num_warps=1 if block <= 32 else 4)
     return inverse, logdet
+
+
+def inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor) -> Tensor:
+    """grad A = A^-1 grad_logdet - A^-1 sym(grad_inverse) A^-1, one program for each matrix [.., K, K]."""
+    rows = inverse.shape[-1]
+    grad = torch.empty_like(inverse)
+    block = max(16, triton.next_power_of_2(rows))
+    arguments = (inverse.contiguous(), grad_inverse.contiguous(), grad_logdet.contiguous(), grad)
+    _gradient[(grad_logdet.numel(),)](*arguments, rows, block, num_warps=1 if block <= 16 else 4)
+    return grad
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -47,3 +58,18 @@ def _sweep(matrix, inverse, logdet, rows, block: tl.constexpr):  # type: ignore[
         a = tl.where((i == k) & (j == k), -1 / pivot, swept)
     tl.store(inverse + place, -a, mask=inside)
     tl.store(logdet + item, log_product)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gradient(inverse, grad_inverse, grad_logdet, grad, rows, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    item = tl.program_id(0).to(tl.int64)
+    line = tl.arange(0, block)
+    i, j = line[:, None], line[None, :]
+    inside = (i < rows) & (j < rows)
+    start = item * rows * rows
+    a = tl.load(inverse + start + i * rows + j, mask=inside, other=0.0)
+    g = tl.load(grad_inverse + start + i * rows + j, mask=inside, other=0.0)
+    g += tl.load(grad_inverse + start + j * rows + i, mask=inside, other=0.0)
+    through = tl.dot(tl.dot(a, g, input_precision="ieee"), a, input_precision="ieee")
+    result = tl.load(grad_logdet + item) * a - 0.5 * through
+    tl.store(grad + start + i * rows + j, result, mask=inside)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 JITTER_TRIES = 3
+SPELLED_OUT = 8  # rows up to which a compiled product is a sum of products
 
 
 class NumericalError(ArithmeticError):
@@ -37,6 +38,14 @@ def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
         return matrix, matrix.new_zeros(matrix.shape[:-2])
     inverse, logdet = _inverse_and_logdet(matrix, name)
     return inverse, logdet
+
+
+def small_matmul(left: Tensor, right: Tensor) -> Tensor:
+    """A product in which one factor is K x K or has K rows. Where it is compiled and K is tiny, it is spelled out as
+    a sum of products, which melts into the kernels around it instead of costing a launch of its own."""
+    if torch.compiler.is_compiling() and max(left.shape[-2], min(left.shape[-1], right.shape[-1])) <= SPELLED_OUT:
+        return (left.unsqueeze(-1) * right.unsqueeze(-3)).sum(-2)
+    return left @ right
 
 
 def cholesky(matrix: Tensor, name: str) -> Tensor:
@@ -76,6 +85,21 @@ def _(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
     return torch.empty_like(matrix, memory_format=torch.contiguous_format), matrix.new_empty(matrix.shape[:-2])
 
 
+@torch.library.custom_op("vbmem::inverse_gradient", mutates_args=())
+def _inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor) -> Tensor:
+    from vbmem.kernels import LARGEST, inverse_gradient
+
+    if inverse.shape[-1] <= LARGEST:
+        return inverse_gradient(inverse, grad_inverse, grad_logdet)
+    symmetric = 0.5 * (grad_inverse + grad_inverse.mT)
+    return grad_logdet[..., None, None] * inverse - inverse @ symmetric @ inverse
+
+
+@_inverse_gradient.register_fake
+def _(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor) -> Tensor:
+    return torch.empty_like(inverse)
+
+
 def _keep_inverse(ctx: Any, inputs: tuple[Tensor, str], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(output[0])
 
@@ -83,8 +107,10 @@ def _keep_inverse(ctx: Any, inputs: tuple[Tensor, str], output: tuple[Tensor, Te
 def _backward(ctx: Any, grad_inverse: Tensor, grad_logdet: Tensor) -> tuple[Tensor, None]:
     """d A^-1 = -A^-1 dA A^-1 and d log det A = tr(A^-1 dA)."""
     (inverse,) = ctx.saved_tensors
-    grad = grad_logdet[..., None, None] * inverse - inverse @ (0.5 * (grad_inverse + grad_inverse.mT)) @ inverse
-    return grad, None
+    if inverse.is_cuda and inverse.dtype == torch.float32:
+        return _inverse_gradient(inverse, grad_inverse, grad_logdet), None
+    symmetric = 0.5 * (grad_inverse + grad_inverse.mT)
+    return grad_logdet[..., None, None] * inverse - inverse @ symmetric @ inverse, None
 
 
 _inverse_and_logdet.register_autograd(_backward, setup_context=_keep_inverse)

@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from vbmem.linalg import inverse_and_logdet
+from vbmem.linalg import inverse_and_logdet, small_matmul
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics
 
 
@@ -38,6 +38,11 @@ def sweep(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None =
     return global_step(sums, state, prior), addresses
 
 
+def advance(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None = None) -> MemoryState:
+    """An iteration whose addresses nobody asks for: a compiled one then has no gradients of them to carry."""
+    return sweep(codes, state, prior, mask)[0]
+
+
 def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None = None) -> Addresses:
     """Theorem C.4, q(w|s) and then q(s):
 
@@ -51,7 +56,7 @@ def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
     rows, loc = state.row_mean, state.loc_mean
     clusters, row_count, code_size = rows.shape[-3:]
     identity = torch.eye(row_count, dtype=rows.dtype, device=rows.device)
-    precision = identity + (rows @ rows.mT + code_size * state.row_cov) / prior.noise_var
+    precision = identity + (small_matmul(rows, rows.mT) + code_size * state.row_cov) / prior.noise_var
     weight_cov, logdet = inverse_and_logdet(precision, "the precision of the addressing weights")
 
     log_theta = -0.5 * logdet.unsqueeze(-1)  # [.., H, 1], then [.., H, T]
@@ -65,7 +70,7 @@ def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
     else:
         products = rows.flatten(-3, -2) @ codes.mT / prior.noise_var
         projected = products.unflatten(-2, (clusters, row_count))
-    weight_mean = weight_cov @ projected  # [.., H, K, T]
+    weight_mean = small_matmul(weight_cov, projected)  # [.., H, K, T]
     assignment = (log_theta + 0.5 * (weight_mean * projected).sum(-2)).softmax(-2)  # [.., H, T]
     if mask is not None:
         assignment = assignment * mask.unsqueeze(-2)
@@ -86,7 +91,7 @@ def statistics(codes: Tensor, addresses: Addresses) -> Statistics:
         count=count,
         code_sum=sums[..., -1, :],
         weight_sum=weighted.sum(-1),
-        weight_outer=weighted @ weights.mT + count[..., None, None] * addresses.weight_cov,
+        weight_outer=small_matmul(weighted, weights.mT) + count[..., None, None] * addresses.weight_cov,
         weight_code=sums[..., :-1, :],
     )
 
@@ -107,7 +112,7 @@ def global_step(sums: Statistics, state: MemoryState, prior: Prior) -> MemorySta
         weight_code = weight_code - sums.weight_sum.unsqueeze(-1) * loc_mean.unsqueeze(-2)
     precision = prior.row_precision + sums.weight_outer / noise_var
     row_cov, _ = inverse_and_logdet(precision, "the precision of the memory rows")
-    row_mean = row_cov @ (prior.row_natural + weight_code / noise_var)
+    row_mean = small_matmul(row_cov, prior.row_natural + weight_code / noise_var)
     return MemoryState(row_mean, row_cov, loc_mean, loc_var)
 
 
@@ -124,7 +129,7 @@ def bound(
     clusters, row_count, code_size = rows.shape[-3:]
     frame_weight = addresses.assignment.sum(-1)  # [.., T], 1 or 0
     frames = sums.count.sum(-1)
-    gram = rows @ rows.mT + code_size * state.row_cov
+    gram = small_matmul(rows, rows.mT) + code_size * state.row_cov
     cross = sums.weight_code - sums.weight_sum.unsqueeze(-1) * loc.unsqueeze(-2)
     squares = (
         (gram * sums.weight_outer).sum((-1, -2))

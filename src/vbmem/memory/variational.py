@@ -30,11 +30,13 @@ class VariationalMemory(Memory):
 
     default_start: ClassVar[Start]
     default_iterations: ClassVar[int]
+    _advance = staticmethod(engine.advance)
     _sweep = staticmethod(engine.sweep)
     _kmeans_plus_plus = staticmethod(kmeans_plus_plus)
 
     def compile(self) -> None:
         """Compile what a write repeats, once for all iterations, instead of a graph as long as the whole write."""
+        self._advance = torch.compile(engine.advance, fullgraph=True, dynamic=False)
         self._sweep = torch.compile(engine.sweep, fullgraph=True, dynamic=False)
         self._bound = torch.compile(engine.bound, fullgraph=True, dynamic=False)
         self._kmeans_plus_plus = torch.compile(kmeans_plus_plus, fullgraph=True, dynamic=False)
@@ -71,13 +73,16 @@ class VariationalMemory(Memory):
         parts, mask, prior, centre = self._enter(codes, given, mask)
         state = self._start(parts, prior, centre, start, mask, generator)
         previous: Tensor | None = None
-        for _ in range(steps):
+        for _ in range(steps - 1):
+            if tol is None:
+                state = self._advance(parts, state, prior, mask)
+                continue
             state, addresses = self._sweep(parts, state, prior, mask)
-            if tol is not None:
-                total = engine.bound(parts, state, addresses, prior).total
-                if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
-                    break
-                previous = total
+            total = engine.bound(parts, state, addresses, prior).total
+            if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
+                return state.translate(centre), addresses
+            previous = total
+        state, addresses = self._sweep(parts, state, prior, mask)
         return state.translate(centre), addresses
 
     @full_precision

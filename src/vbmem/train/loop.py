@@ -37,6 +37,7 @@ from vbmem.train.step import TrainingStep
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
 SAVE_EVERY = 60.0  # seconds a crash may cost
 BAD_STEPS_IN_A_ROW = 20
+STEP_SUMS = ("skipped", "streak", "counted", "sums")
 
 
 class TrainingError(RuntimeError):
@@ -284,7 +285,7 @@ class Trainer:
 
     def _tensors(self) -> Tensors:
         averages = {str(i): tensor for i, tensor in enumerate(self.averages)}
-        sums = self.step.sums | {"skipped": self.step.skipped, "streak": self.step.streak, "counted": self.step.counted}
+        sums = {name: getattr(self.step, name) for name in STEP_SUMS}
         return (
             with_prefix("model", dict(self.model.state_dict()))
             | optimizer_tensors(self.optimizer)
@@ -303,10 +304,7 @@ class Trainer:
         for key, value in under_prefix("average", tensors).items():
             self.averages[int(key)].copy_(value)
         for key, value in under_prefix("sum", tensors).items():
-            if key in ("skipped", "streak", "counted"):
-                getattr(self.step, key).copy_(value)
-            else:
-                self.step.sums[key] = value.clone()
+            setattr(self.step, key, value)
         if (best := self.run_dir / "best.safetensors").exists():
             self._best = under_prefix("model", load_checkpoint(best, self.device)[0])
         restore_random(tensors, self.device)

@@ -43,7 +43,9 @@ class TrainingStep:
         self.skipped = torch.zeros((), device=device)  # non-finite steps since `reset`
         self.streak = torch.zeros((), device=device)  # of them in a row, up to now
         self.counted = torch.zeros((), device=device)  # the other steps since `reset`
-        self.sums: dict[str, Tensor] = {}  # of what the model reports, over counted steps
+        self.names: list[str] = []  # of what the model reports
+        self.sums = torch.zeros(0, device=device)  # of that, in the same order, over the counted steps
+        self._frames = torch.compile(source.frames, dynamic=False) if device.type == "cuda" else source.frames
         self._run = graphed(self._step, source)
 
     def __call__(self, indices: Tensor) -> None:
@@ -52,17 +54,17 @@ class TrainingStep:
         self._run(indices)
 
     def reset(self) -> None:
-        for tensor in (self.skipped, self.counted, *self.sums.values()):
+        for tensor in (self.skipped, self.counted, self.sums):
             tensor.zero_()
 
     def means(self) -> dict[str, float]:
         """What the model reported, averaged over the steps since `reset`; waits for the device."""
-        count = max(float(self.counted), 1.0)
-        return {name: float(total) / count for name, total in self.sums.items()}
+        means = self.sums / self.counted.clamp_min(1)
+        return dict(zip(self.names, means.tolist(), strict=True))
 
     def _step(self, indices: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        evidence = self.model(self.source.frames(indices), self.copies)
+        evidence = self.model(self._frames(indices), self.copies)
         objective = evidence.elbo if evidence.extra_objective is None else evidence.elbo + evidence.extra_objective
         loss = -objective.mean() / evidence.episode_length
         loss.backward()
@@ -78,10 +80,13 @@ class TrainingStep:
             self.skipped += bad
             self.streak.copy_((self.streak + bad) * bad)
             self.counted += 1 - bad
-            for name, value in evidence.per_frame().items():
-                if name not in self.sums:
-                    self.sums[name] = torch.zeros((), device=value.device)
-                self.sums[name] += torch.where(bad > 0, 0.0, value.detach().mean())
+            reports = evidence.per_frame()
+            if not self.names:
+                self.names = list(reports)
+            if not len(self.sums):
+                self.sums = torch.zeros(len(self.names), device=bad.device)
+            means = torch.stack(list(reports.values())).mean(-1)
+            self.sums += torch.where(bad > 0, 0.0, means)
 
 
 def graphed(function: Callable[[Tensor], None], source: EpisodeSource) -> Callable[[Tensor], None]:

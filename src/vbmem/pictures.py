@@ -1,0 +1,34 @@
+"""Frames as pictures people can look at."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from vbmem.files import write_atomically
+
+MARGIN = 1  # pixels between frames
+
+
+def grid(frames: Tensor, columns: int, scale: int = 1) -> Image.Image:
+    """Frames [N, channels, H, W] in [0, 1] row by row on white, each enlarged `scale` times."""
+    count, _, height, width = frames.shape
+    rows = -(-count // columns)
+    sheet = np.full((rows * (height + MARGIN) + MARGIN, columns * (width + MARGIN) + MARGIN, 3), 255, np.uint8)
+    pixels = (frames.detach().cpu().clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).numpy()
+    for index, picture in enumerate(pixels):
+        top = MARGIN + index // columns * (height + MARGIN)
+        left = MARGIN + index % columns * (width + MARGIN)
+        sheet[top : top + height, left : left + width] = picture  # one grey channel broadcasts to three
+    image = Image.fromarray(sheet)
+    return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+
+
+def save_picture(image: Image.Image, path: Path) -> None:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    write_atomically(path, buffer.getvalue())
