@@ -5,33 +5,52 @@ Batched, on the device of the codes, without waiting for it, and not differentia
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 
+def next_seed(
+    codes: Tensor,
+    squares: Tensor,
+    distance: Tensor,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """A frame drawn with probability proportional to `distance` [.., T], and the distances with it as a seed too.
+
+    `squares` [.., T] are |z|^2. Drawing from weights is arg max(log weight + Gumbel noise); where all are 0 the draw
+    is uniform.
+    """
+    tiny = torch.finfo(codes.dtype).tiny
+    chosen = _keep(distance.clamp_min(tiny).log() + _gumbel(distance, generator), mask).argmax(-1, keepdim=True)
+    seed = _take(codes, chosen)  # [.., 1, C]
+    to_seed = squares - 2 * (codes @ seed.mT).squeeze(-1) + seed.square().sum(-1)
+    # A seed's distance to itself is rounding noise: make it nothing, so that it is not drawn again.
+    to_seed = to_seed.scatter(-1, chosen, 0.0).clamp_min(0)
+    return seed, torch.minimum(distance, to_seed)
+
+
 @torch.no_grad()
 def kmeans_plus_plus(
-    codes: Tensor, count: int, mask: Tensor | None = None, generator: torch.Generator | None = None
+    codes: Tensor,
+    count: int,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    next_seed: Callable[..., tuple[Tensor, Tensor]] = next_seed,
 ) -> Tensor:
     """k-means++ seeds (Arthur & Vassilvitskii 2007): [.., T, C] -> [.., count, C].
 
     The first is a frame drawn uniformly, each further one with probability proportional to its squared distance to
-    the nearest seed so far. Drawing from the weights d^2 is arg max(log d^2 + Gumbel noise). Where every frame is
-    already a seed, the draw is uniform again.
+    the nearest seed so far.
     """
-    squares = codes.square().sum(-1)  # [.., T]
-    tiny = torch.finfo(codes.dtype).tiny
-    distance = torch.ones_like(squares)
+    squares = codes.square().sum(-1)
+    distance = torch.full_like(squares, torch.finfo(codes.dtype).max)
     seeds: list[Tensor] = []
-    for index in range(count):
-        score = distance.clamp_min(tiny).log() + _gumbel(squares, generator)
-        chosen = _keep(score, mask).argmax(-1)
-        seed = _take(codes, chosen.unsqueeze(-1))  # [.., 1, C]
+    for _ in range(count):
+        seed, distance = next_seed(codes, squares, distance, mask, generator)
         seeds.append(seed)
-        to_seed = squares - 2 * (codes @ seed.mT).squeeze(-1) + seed.square().sum(-1)
-        # A seed's distance to itself is rounding noise: make it nothing, so that it is not drawn again.
-        to_seed = to_seed.scatter(-1, chosen.unsqueeze(-1), 0.0).clamp_min(0)
-        distance = to_seed if index == 0 else torch.minimum(distance, to_seed)
     return torch.cat(seeds, dim=-2)
 
 

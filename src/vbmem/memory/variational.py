@@ -14,7 +14,7 @@ from torch import Tensor
 from vbmem.memory import engine
 from vbmem.memory.base import Memory
 from vbmem.memory.checks import check_codes, check_size, full_precision
-from vbmem.memory.seeding import kmeans_plus_plus, random_frames
+from vbmem.memory.seeding import kmeans_plus_plus, next_seed, random_frames
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
 
 Start = Literal["prior", "random", "data", "kmeans++"]
@@ -32,14 +32,14 @@ class VariationalMemory(Memory):
     default_iterations: ClassVar[int]
     _advance = staticmethod(engine.advance)
     _sweep = staticmethod(engine.sweep)
-    _kmeans_plus_plus = staticmethod(kmeans_plus_plus)
+    _next_seed = staticmethod(next_seed)
 
     def compile(self) -> None:
         """Compile what a write repeats, once for all iterations, instead of a graph as long as the whole write."""
         self._advance = torch.compile(engine.advance, fullgraph=True, dynamic=False)
         self._sweep = torch.compile(engine.sweep, fullgraph=True, dynamic=False)
         self._bound = torch.compile(engine.bound, fullgraph=True, dynamic=False)
-        self._kmeans_plus_plus = torch.compile(kmeans_plus_plus, fullgraph=True, dynamic=False)
+        self._next_seed = torch.compile(next_seed, fullgraph=True, dynamic=False)
 
     @full_precision
     def write(
@@ -189,10 +189,12 @@ class VariationalMemory(Memory):
             if prior.has_location:
                 loc_mean = loc_mean + empty.loc_var.sqrt().unsqueeze(-1) * noise(loc_mean)
         else:
-            choose = random_frames
-            if start == "kmeans++":  # a compiled function cannot take a generator
-                choose = self._kmeans_plus_plus if generator is None else kmeans_plus_plus
             frames = codes.detach().expand(*loc_mean.shape[:-2], *codes.shape[-2:])
+            choose = random_frames
+            if start == "kmeans++":
+                # A compiled function cannot take a generator.
+                step = self._next_seed if generator is None else next_seed
+                choose = functools.partial(kmeans_plus_plus, next_seed=step)
             if prior.has_location:
                 loc_mean = choose(frames, loc_mean.shape[-2], mask, generator)
             else:
