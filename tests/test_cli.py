@@ -1,8 +1,11 @@
 """The command line as a person meets it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 
 def vbmem(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -28,4 +31,47 @@ def test_an_unwritable_directory_is_reported() -> None:
     result = vbmem("figure2", "--out", "/proc/nowhere", "--rows", "8", "--code-sizes", "50")
     assert result.returncode == 2
     assert "/proc/nowhere" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+TINY = ["--stages.0.epochs", "1", "--model.filters", "4", "--model.code-size", "4"]
+
+
+def test_train_then_evaluate_gives_the_bound_and_every_term_as_json(tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    trained = vbmem("train", "digits-categorical", "--run-dir", run, *TINY)
+    assert trained.returncode == 0, trained.stderr
+    assert f"vbmem evaluate {run}" in trained.stdout.replace("\n", "")
+    evaluated = vbmem("evaluate", run)
+    assert evaluated.returncode == 0, evaluated.stderr
+    result = json.loads(evaluated.stdout)
+    divergences = [value for name, value in result.items() if name.startswith("kl_")]
+    assert result["elbo_per_frame"] == pytest.approx(result["log_likelihood"] - sum(divergences), rel=1e-5)
+    assert result["standard_error"] > 0
+    assert result["split"] == "test"
+    again = vbmem("train", "digits-categorical", "--run-dir", run, *TINY)
+    assert again.returncode == 2
+    assert "resume it, or choose another directory" in again.stderr
+
+
+def test_unknown_presets_and_options_name_the_near_ones() -> None:
+    preset = vbmem("train", "digits-mixtur")
+    assert preset.returncode == 2
+    assert "digits-mixture" in preset.stderr
+    option = vbmem("train", "digits-vae", "--data.batchsize", "3")
+    assert option.returncode == 2
+    assert "--data.batch-size" in option.stdout + option.stderr
+
+
+def test_presets_and_help_list_what_there_is() -> None:
+    assert "celeba-tree" in vbmem("presets").stdout
+    text = vbmem("--help").stdout
+    for command in ("demo", "train", "presets", "evaluate", "figure2", "table1"):
+        assert command in text
+
+
+def test_a_directory_that_is_no_run_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    result = vbmem("evaluate", str(tmp_path))
+    assert result.returncode == 2
+    assert "no config.json" in result.stderr
     assert "Traceback" not in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -88,6 +89,8 @@ class EpisodicModel(nn.Module):
 
     def compile_parts(self) -> None:
         """Compile what repeats: the networks with their likelihood. Called once, before the first step."""
+        # The advice to use TensorFloat32: networks run in bfloat16 anyway, and memory algebra must not.
+        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
         self.embed = torch.compile(self.embed, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
         self.score = torch.compile(self.score, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
 

@@ -1,0 +1,30 @@
+"""Sheets of frames."""
+
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from vbmem.pictures import grid, save_picture
+
+
+def test_frames_lie_row_by_row_with_a_margin() -> None:
+    frames = torch.stack([torch.full((1, 2, 3), value) for value in (0.0, 0.5, 1.0)])
+    sheet = grid(frames, columns=2)
+    assert sheet.size == (2 * 4 + 1, 2 * 3 + 1)
+    assert sheet.getpixel((1, 1)) == (0, 0, 0)
+    assert sheet.getpixel((5, 1)) == (128, 128, 128)
+    assert sheet.getpixel((1, 4)) == (255, 255, 255)
+    assert sheet.getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_colours_and_values_out_of_range_are_kept_in_range() -> None:
+    frames = torch.tensor([2.0, -1.0, 0.2]).reshape(1, 3, 1, 1)
+    assert grid(frames, 1).getpixel((1, 1)) == (255, 0, 51)
+
+
+def test_a_saved_picture_is_an_enlarged_png(tmp_path: Path) -> None:
+    save_picture(grid(torch.zeros(4, 1, 8, 8), 4, scale=3), tmp_path / "new" / "sheet.png")
+    with Image.open(tmp_path / "new" / "sheet.png") as picture:
+        assert picture.format == "PNG"
+        assert picture.size == (3 * 37, 3 * 10)
