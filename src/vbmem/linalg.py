@@ -19,8 +19,8 @@ class NumericalError(ArithmeticError):
     """A computation left the range of its floating-point type."""
 
 
-class NonFiniteError(NumericalError):
-    """A matrix to be factorised holds NaN or infinity."""
+class NonFiniteError(NumericalError, ValueError):
+    """What went into a computation, codes or a matrix, holds NaN or infinity."""
 
 
 class NotPositiveDefiniteError(NumericalError):

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from vbmem.linalg import may_wait
+from vbmem.linalg import NonFiniteError, may_wait
 from vbmem.memory.state import MemoryState
 
 P = ParamSpec("P")
@@ -82,7 +82,7 @@ def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> No
     if may_wait(codes):
         finite = codes.isfinite().all(-1)
         if not bool((finite if mask is None else finite | ~mask).all()):
-            raise ValueError("codes hold NaN or infinity; mask those frames out or mend them first")
+            raise NonFiniteError("codes hold NaN or infinity; mask those frames out or mend them first")
 
 
 def check_state(state: MemoryState, like: Tensor, clusters: int, rows: int, code_size: int) -> None:

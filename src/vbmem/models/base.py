@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vbmem.nets import CodePosterior, Decoder, Encoder, Likelihood, Pixels, Style
+from vbmem.nets.precision import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class EpisodicModel(nn.Module):
         flat = frames.flatten(0, 1).contiguous(memory_format=torch.channels_last)
         with self._networks(frames):
             embeddings: Tensor = self.encoder(flat)
-        unfolded: Tensor = embeddings.float().unflatten(0, frames.shape[:2])
+        unfolded: Tensor = at_least_float32(embeddings).unflatten(0, frames.shape[:2])
         return unfolded
 
     def decode(self, codes: Tensor) -> Pixels:

@@ -57,7 +57,8 @@ class DKM(EpisodicModel):
         rows, cov = (repeat_episodes(x.squeeze(-3), copies) for x in (state.row_mean, state.row_cov))
         # M'w for a fresh M ~ q(M) in every frame: N(R'w, (w'Uw) I), drawn without drawing M.
         spread = ((weights @ cov) * weights).sum(-1, keepdim=True).clamp_min(0).sqrt()
-        read = weights @ rows + spread * torch.randn(*weights.shape[:-1], rows.shape[-1], device=frames.device)
+        means = weights @ rows
+        read = means + spread * torch.randn_like(means)
 
         extra = None
         if self.autoencoder and self.training:

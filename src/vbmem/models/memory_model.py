@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ class Regulariser:
     beta: float = 8.0
 
     def __call__(self, mean: Tensor, recalled: Tensor) -> Tensor:
-        alpha, beta = (torch.full(mean.shape[:-1], x, device=mean.device) for x in (self.alpha, self.beta))
+        alpha, beta = (torch.full_like(mean[..., 0], x) for x in (self.alpha, self.beta))
         share = self.gamma - self.epsilon + self.delta * Beta(alpha, beta, validate_args=False).sample()
         return torch.lerp(recalled, mean, share.unsqueeze(-1))
 
@@ -65,6 +65,11 @@ class MemoryConfig:
     """`generalisation`: write half of the frames, score all. `online`: one pass in random order."""
     learned_scales: bool = False
     """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off."""
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("memory", MemoryKind), ("objective", Objective)):
+            if (value := getattr(self, name)) not in get_args(kinds):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, not {value!r}")
 
     def build(self, frame: FrameFormat) -> MemoryModel:
         return MemoryModel(self, frame)
@@ -155,7 +160,8 @@ def _memory_share(codes: Tensor, recalled: Tensor) -> dict[str, Tensor]:
     and 0 where it recalls less well than the mean would."""
     spread = (codes - codes.mean(-2, keepdim=True)).square().sum((-1, -2))
     missed = (codes - recalled).square().sum((-1, -2))
-    return {"memory_share": 1 - missed / torch.maximum(spread, missed)}
+    worst = torch.maximum(spread, missed).clamp_min(torch.finfo(codes.dtype).tiny)
+    return {"memory_share": 1 - missed / worst}
 
 
 def _memory_cost(divergences: dict[str, Tensor], episode_length: int) -> dict[str, Tensor]:

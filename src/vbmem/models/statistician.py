@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes
 from vbmem.nets import CodeHead, CodePosterior, Style
 from vbmem.nets.layers import dense
+from vbmem.nets.precision import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class NeuralStatistician(EpisodicModel):
         embeddings, frames = repeat_episodes(embeddings, copies), repeat_episodes(frames, copies)
         context = CodePosterior(repeat_episodes(context.mean, copies), repeat_episodes(context.var, copies))
         # A context of its own for every frame: the bound's expectation is the same, its variance smaller.
-        noise = torch.randn(*frames.shape[:2], context.mean.shape[-1], device=frames.device)
+        shape = (*frames.shape[:2], context.mean.shape[-1])
+        noise = torch.randn(shape, dtype=context.mean.dtype, device=frames.device)
         contexts = context.mean.unsqueeze(1) + context.var.sqrt().unsqueeze(1) * noise
         with self._networks(frames):
             posterior = self.code_head(torch.cat([embeddings, contexts], dim=-1))
@@ -62,5 +64,5 @@ def _gaussian_head(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def _as_posterior(outputs: Tensor) -> CodePosterior:
-    mean, log_std = outputs.float().chunk(2, dim=-1)
+    mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
     return CodePosterior(mean, torch.exp(2 * log_std))

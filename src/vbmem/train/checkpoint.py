@@ -40,7 +40,7 @@ class Progress:
 
 def save_checkpoint(path: Path, tensors: Tensors, progress: Progress) -> None:
     content = save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()},
         {"format": "vbmem.checkpoint", "progress": json.dumps(asdict(progress))},
     )
     write_atomically(path, content)
@@ -57,7 +57,18 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> tuple[Ten
         raise CheckpointError(f"{path} is damaged or no checkpoint ({error})") from error
     if metadata.get("format") != "vbmem.checkpoint":
         raise CheckpointError(f"{path} is a safetensors file, but no checkpoint of vbmem")
-    return tensors, Progress(**json.loads(metadata["progress"]))
+    try:
+        return tensors, Progress(**json.loads(metadata["progress"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} does not say where the run stands, or was saved by another vbmem") from error
+
+
+def load_weights(model: torch.nn.Module, tensors: Tensors, path: Path) -> None:
+    """Put a checkpoint's weights into a model."""
+    try:
+        model.load_state_dict(under_prefix("model", tensors))
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} does not hold the weights of this model; was it trained differently?") from error
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Tensors:

@@ -93,6 +93,8 @@ def _build(kind: Any, value: Any) -> Any:
         if value is None:
             return None
         if isinstance(value, dict) and "kind" in value:
+            if value["kind"] not in MODEL_KINDS:
+                raise ValueError(f"unknown kind of model {value['kind']!r}; known are {', '.join(MODEL_KINDS)}")
             return _build(MODEL_KINDS[value["kind"]], {k: v for k, v in value.items() if k != "kind"})
         kind = next(option for option in get_args(kind) if option is not type(None))
     if dataclasses.is_dataclass(kind):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +21,7 @@ class RunLog:
     def __init__(self, run_dir: Path, epochs_known: int) -> None:
         self.path = run_dir / "log.jsonl"
         lines = self.path.read_text().splitlines() if self.path.exists() else []
-        kept = [line for line in lines if json.loads(line).get("epoch", 0) <= epochs_known] if epochs_known else []
+        kept = [line for line in lines if _epoch_of(line) <= epochs_known] if epochs_known else []
         write_atomically(self.path, "".join(f"{line}\n" for line in kept).encode())
         self._board = None
         if importlib.util.find_spec("tensorboard"):
@@ -40,6 +41,14 @@ class RunLog:
     def close(self) -> None:
         if self._board is not None:
             self._board.close()
+
+
+def _epoch_of(line: str) -> float:
+    """The epoch of a line of the log; never, if a crash cut it short."""
+    try:
+        return float(json.loads(line)["epoch"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 class Display:
@@ -71,4 +80,4 @@ class Display:
         self._progress.update(self._task, description=title, completed=done, total=total, note=note)
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)

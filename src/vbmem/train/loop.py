@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from vbmem.train.checkpoint import (
     Progress,
     Tensors,
     load_checkpoint,
+    load_weights,
     optimizer_tensors,
     random_tensors,
     restore_optimizer,
@@ -37,7 +40,7 @@ from vbmem.train.step import TrainingStep
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
 SAVE_EVERY = 60.0  # seconds a crash may cost
 BAD_STEPS_IN_A_ROW = 20
-STEP_SUMS = ("skipped", "streak", "counted", "sums")
+STEP_COUNTS = ("skipped", "streak", "counted")
 
 
 class TrainingError(RuntimeError):
@@ -84,7 +87,7 @@ def load_run(run_dir: Path, images: ImageSet, device: torch.device) -> tuple[Run
     config = read_config(run_dir)
     model = make_model(config, images, device)
     tensors, _ = load_checkpoint(run_dir / "best.safetensors", device)
-    model.load_state_dict(under_prefix("model", tensors))
+    load_weights(model, tensors, run_dir / "best.safetensors")
     return config, model.eval()
 
 
@@ -92,7 +95,10 @@ def read_config(run_dir: Path) -> RunConfig:
     path = run_dir / "config.json"
     if not path.is_file():
         raise CheckpointError(f"{run_dir} is no run directory: it has no config.json")
-    return load_config(path.read_text())
+    try:
+        return load_config(path.read_text())
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"{path} is damaged or was saved by another vbmem ({error})") from error
 
 
 class Trainer:
@@ -133,7 +139,7 @@ class Trainer:
     def run(self) -> float:
         """Train to the end; the best validation bound per frame of the last stage."""
         log = RunLog(self.run_dir, self.progress.epoch)
-        with Display(self.console, self.source.batches_per_epoch) as display:
+        with Display(self.console, self.source.batches_per_epoch) as display, _deferred_interrupt() as self._pressed:
             try:
                 while self.progress.stage < len(self.config.stages):
                     self._epoch(display, log)
@@ -152,6 +158,8 @@ class Trainer:
         started = looked = time.monotonic()
         first = progress.batch
         for indices in batches[first:]:
+            if self._pressed():
+                raise KeyboardInterrupt
             step(indices)
             progress.batch += 1
             if time.monotonic() - looked > LOOK_EVERY:
@@ -189,6 +197,8 @@ class Trainer:
         if progress.stage_epoch >= progress.stage_epochs or waited >= self.config.patience:
             self._next_stage(display)
         finished = progress.stage >= len(self.config.stages)
+        if self._pressed() and not finished:
+            raise KeyboardInterrupt
         if finished or time.monotonic() - self._saved > SAVE_EVERY:
             self._save()
 
@@ -219,6 +229,8 @@ class Trainer:
         stage = self.config.stages[progress.stage]
         progress.stage_epochs = stage.epochs + (leftover if stage.takes_leftover else 0)
         progress.stage_epoch, progress.best, progress.best_epoch = 0, None, 0
+        if not self._best:
+            raise TrainingError("no epoch of this stage had a finite validation bound; lower the learning rate")
         self.model.load_state_dict(self._best)
         self._open_stage()
         display.say(f"stage {progress.stage + 1}: {progress.stage_epochs} epochs from the best weights")
@@ -277,7 +289,7 @@ class Trainer:
             self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def _save(self) -> None:
-        """Write best.safetensors and then last.safetensors; the latter is what the run goes on from."""
+        """Write best.safetensors, and last.safetensors, which alone is what the run goes on from."""
         if self._best:
             save_checkpoint(self.run_dir / "best.safetensors", with_prefix("model", self._best), self.progress)
         save_checkpoint(self.run_dir / "last.safetensors", self._tensors(), self.progress)
@@ -285,11 +297,14 @@ class Trainer:
 
     def _tensors(self) -> Tensors:
         averages = {str(i): tensor for i, tensor in enumerate(self.averages)}
-        sums = {name: getattr(self.step, name) for name in STEP_SUMS}
+        counts = {name: getattr(self.step, name) for name in STEP_COUNTS}
+        sums = dict(zip(self.step.names, self.step.sums, strict=True))
         return (
             with_prefix("model", dict(self.model.state_dict()))
+            | with_prefix("best", self._best)
             | optimizer_tensors(self.optimizer)
             | with_prefix("average", averages)
+            | with_prefix("count", counts)
             | with_prefix("sum", sums)
             | random_tensors(self.device)
         )
@@ -298,15 +313,17 @@ class Trainer:
         tensors, self.progress = load_checkpoint(self.run_dir / "last.safetensors", self.device)
         if to_dict(read_config(self.run_dir)) != to_dict(self.config):
             raise CheckpointError(f"{self.run_dir} was trained with other settings; resume with the same ones")
-        self.model.load_state_dict(under_prefix("model", tensors))
+        load_weights(self.model, tensors, self.run_dir / "last.safetensors")
         self._open_stage()
         restore_optimizer(self.optimizer, tensors)
         for key, value in under_prefix("average", tensors).items():
             self.averages[int(key)].copy_(value)
-        for key, value in under_prefix("sum", tensors).items():
-            setattr(self.step, key, value)
-        if (best := self.run_dir / "best.safetensors").exists():
-            self._best = under_prefix("model", load_checkpoint(best, self.device)[0])
+        for key, value in under_prefix("count", tensors).items():
+            getattr(self.step, key).copy_(value)
+        if sums := under_prefix("sum", tensors):
+            self.step.names = sorted(sums)
+            self.step.sums = torch.stack([sums[name] for name in self.step.names])
+        self._best = under_prefix("best", tensors)
         restore_random(tensors, self.device)
 
     def _claim_directory(self) -> None:
@@ -318,3 +335,27 @@ class Trainer:
             self._save()
         except OSError as error:
             raise OSError(f"cannot write checkpoints to {self.run_dir}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Within, Ctrl-C is only noted, for the loop to stop between two steps; pressed again, it interrupts at once.
+
+    Yields a function that says whether it was pressed.
+    """
+    pressed = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield lambda: False
+        return
+    previous = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, previous)

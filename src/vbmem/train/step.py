@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vbmem.data import EpisodeSource
+from vbmem.linalg import NumericalError
 from vbmem.models import EpisodicModel
 
 WARM_UP_STEPS = 3  # real steps, run before the capture so that libraries have made their allocations
@@ -45,6 +46,8 @@ class TrainingStep:
         self.counted = torch.zeros((), device=device)  # the other steps since `reset`
         self.names: list[str] = []  # of what the model reports
         self.sums = torch.zeros(0, device=device)  # of that, in the same order, over the counted steps
+        self._statistics = gathered_buffers(model)
+        self._statistics_before = self._statistics.clone()
         self._frames = torch.compile(source.frames, dynamic=False) if device.type == "cuda" else source.frames
         self._run = graphed(self._step, source)
 
@@ -58,35 +61,61 @@ class TrainingStep:
             tensor.zero_()
 
     def means(self) -> dict[str, float]:
-        """What the model reported, averaged over the steps since `reset`; waits for the device."""
-        means = self.sums / self.counted.clamp_min(1)
-        return dict(zip(self.names, means.tolist(), strict=True))
+        """What the model reported, averaged over the counted steps since `reset`; waits for the device."""
+        return dict(zip(self.names, (self.sums / self.counted).tolist(), strict=True))
 
     def _step(self, indices: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        evidence = self.model(self._frames(indices), self.copies)
+        self._statistics_before.copy_(self._statistics)
+        try:
+            evidence = self.model(self._frames(indices), self.copies)
+        except NumericalError:  # only where Python may look at values; a captured step yields NaN instead
+            self._finish(torch.ones_like(self.skipped))
+            return
         objective = evidence.elbo if evidence.extra_objective is None else evidence.elbo + evidence.extra_objective
         loss = -objective.mean() / evidence.episode_length
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
-        bad = 1 - (norm.isfinite() & loss.detach().isfinite()).float()
+        bad = 1 - (norm.isfinite() & loss.detach().isfinite()).to(self.skipped)
         # The fused optimiser leaves everything as it is where this is 1.
-        self.optimizer.found_inf = bad  # type: ignore[attr-defined]
+        self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
         self.optimizer.grad_scale = None  # type: ignore[attr-defined]
         self.optimizer.step()
-        with torch.no_grad():
-            if self.averages:
-                torch._foreach_lerp_(self.averages, self.parameters, 1 - self.decay)
-            self.skipped += bad
-            self.streak.copy_((self.streak + bad) * bad)
-            self.counted += 1 - bad
-            reports = evidence.per_frame()
+        self._finish(bad, evidence.per_frame())
+
+    @torch.no_grad()
+    def _finish(self, bad: Tensor, reports: dict[str, Tensor] | None = None) -> None:
+        """Keep count; undo what a bad step did to batch norm's statistics, and leave the averages as they are."""
+        self._statistics.copy_(torch.where(bad > 0, self._statistics_before, self._statistics))
+        if self.averages:
+            steps = torch._foreach_sub(self.parameters, self.averages)
+            torch._foreach_mul_(steps, (1 - self.decay) * (1 - bad))
+            torch._foreach_add_(self.averages, steps)
+        self.skipped += bad
+        self.streak.copy_((self.streak + bad) * bad)
+        self.counted += 1 - bad
+        if reports is not None:
             if not self.names:
-                self.names = list(reports)
-            if not len(self.sums):
-                self.sums = torch.zeros(len(self.names), device=bad.device)
-            means = torch.stack(list(reports.values())).mean(-1)
-            self.sums += torch.where(bad > 0, 0.0, means)
+                self.names = sorted(reports)
+                self.sums = torch.zeros(len(reports), device=bad.device)
+            self.sums += torch.where(bad > 0, 0.0, torch.stack([reports[name] for name in self.names]).mean(-1))
+
+
+def gathered_buffers(model: EpisodicModel) -> Tensor:
+    """The model's floating-point buffers (batch norm's statistics), moved into one tensor and left behind as views of
+    it, so that all can be copied in one go."""
+    places = [
+        (module, name, buffer)
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if buffer.is_floating_point()
+    ]
+    device = next(model.parameters()).device
+    gathered = torch.cat([buffer.flatten() for *_, buffer in places]) if places else torch.zeros(0, device=device)
+    parts = gathered.split([buffer.numel() for *_, buffer in places])
+    for (module, name, buffer), part in zip(places, parts, strict=True):
+        setattr(module, name, part.view(buffer.shape))
+    return gathered
 
 
 def graphed(function: Callable[[Tensor], None], source: EpisodeSource) -> Callable[[Tensor], None]:

@@ -1,0 +1,94 @@
+"""A configuration survives the way to JSON and back."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from vbmem.models import DKMConfig, MemoryConfig, Regulariser, StatisticianConfig, VAEConfig
+from vbmem.paper.presets import PRESETS
+from vbmem.train import DataConfig, RunConfig, Stage
+from vbmem.train.config import MODEL_KINDS, from_dict, load_config, to_dict
+
+UNUSUAL = {
+    "defaults": RunConfig(),
+    "three stages": RunConfig(stages=(Stage(1), Stage(2, 1e-5, Regulariser()), Stage(3, takes_leftover=True))),
+    "no stages": RunConfig(stages=()),
+    "no regulariser": RunConfig(model=MemoryConfig("tree"), stages=(Stage(5, 1e-4, None),)),
+    "a whole learning rate": RunConfig(stages=(Stage(5, 1),)),
+    "a tiny regulariser": RunConfig(stages=(Stage(1, 1 / 3, Regulariser(gamma=0.1, epsilon=1e-300)),)),
+    "data": RunConfig(DataConfig("a folder/über [x].npz", 48, True, "views", 3, 5, 7)),
+    "statistician": RunConfig(model=StatisticianConfig(1, 2, 3, "improved")),
+    "dkm": RunConfig(model=DKMConfig(autoencoder=False)),
+    "memory": RunConfig(model=MemoryConfig("shifted", 1, 2, 3, 4, 5, 6, "basic", "online", True)),
+    "the rest": RunConfig(copies=3, beta1=0.5, clip=1.5, patience=2, schedule="cosine", averaging=0.25, seed=9),
+}
+CONFIGS = PRESETS | UNUSUAL
+each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+
+
+@each_config
+def test_a_configuration_survives_a_round_trip(config):
+    assert from_dict(to_dict(config)) == config
+    assert load_config(json.dumps(to_dict(config), allow_nan=False)) == config
+
+
+@each_config
+def test_the_types_survive_as_well(config):
+    again = load_config(json.dumps(to_dict(config)))
+    assert type(again.model) is type(config.model)
+    assert type(again.stages) is tuple
+    assert [type(stage.regulariser) for stage in again.stages] == [type(stage.regulariser) for stage in config.stages]
+    assert hash(again) == hash(config)
+
+
+@each_config
+def test_different_configurations_look_different(config):
+    assert to_dict(replace(config, seed=config.seed + 1)) != to_dict(config)
+    assert to_dict(replace(config, stages=(*config.stages, Stage(7)))) != to_dict(config)
+
+
+def test_presets_are_different_runs():
+    assert len(set(PRESETS.values())) == len(PRESETS)
+
+
+def test_models_carry_their_kind():
+    kinds = {"vae": VAEConfig(), "statistician": StatisticianConfig(), "dkm": DKMConfig(), "memory": MemoryConfig()}
+    assert kinds.keys() == MODEL_KINDS.keys()
+    for kind, model in kinds.items():
+        values = to_dict(RunConfig(model=model))
+        assert values["model"]["kind"] == kind
+        assert from_dict(values).model == model
+
+
+def test_what_is_missing_takes_its_default():
+    assert from_dict({}) == RunConfig()
+    assert from_dict({"stages": [{"epochs": 3}]}) == RunConfig(stages=(Stage(3),))
+    assert from_dict({"model": {"kind": "memory", "rows": 3}}).model == MemoryConfig(rows=3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"colour": 1},
+        {"data": {"colour": 1}},
+        {"model": {"kind": "vae", "colour": 1}},
+        {"model": {"kind": "vae", "rows": 1}},
+        {"stages": [{"epochs": 1}, {"colour": 1}]},
+        {"stages": [{"regulariser": {"colour": 1}}]},
+    ],
+    ids=["run", "data", "model", "model-of-another-kind", "stage", "regulariser"],
+)
+def test_unknown_settings_are_refused(values):
+    with pytest.raises(ValueError, match=r"unknown settings (colour|rows)"):
+        from_dict(values)
+
+
+def test_all_unknown_settings_are_named():
+    with pytest.raises(ValueError, match="unknown settings colour, shape; was this saved by a newer vbmem"):
+        from_dict({"shape": 1, "seed": 2, "colour": 3})
+
+
+def test_an_unknown_kind_of_model_is_refused():
+    with pytest.raises(ValueError, match="gan"):
+        from_dict({"model": {"kind": "gan"}})

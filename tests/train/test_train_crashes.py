@@ -1,0 +1,119 @@
+"""Whatever kills a run, it can be resumed, and then ends as if it had never been killed."""
+
+import multiprocessing
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_runs import (
+    GivenBounds,
+    assert_same_remains,
+    log_lines,
+    tiny,
+    train_in_a_process,
+    trained,
+    trainer,
+)
+
+from vbmem.train import Stage, loop
+from vbmem.train.checkpoint import load_checkpoint
+
+HERE = Path(__file__).parent
+KILLS = 8
+EPOCHS = 30
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Makes processes that need not import torch anew."""
+    context = multiprocessing.get_context("forkserver")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", ":".join(sys.path))
+        context.set_forkserver_preload(["tiny_runs", "torch._dynamo"])
+        yield context
+
+
+def test_a_killed_run_can_always_be_resumed(tmp_path, processes):
+    trained(tiny(epochs=EPOCHS), tmp_path / "whole")
+    killed = tmp_path / "killed"
+    delays = random.Random(0)
+    kills = 0
+    for _ in range(KILLS):
+        under_way = processes.Event()
+        process = processes.Process(target=train_in_a_process, args=(killed, EPOCHS, under_way))
+        process.start()
+        assert under_way.wait(60)
+        time.sleep(delays.uniform(0, 0.4))
+        process.kill()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
+        for path in killed.glob("*.safetensors"):
+            load_checkpoint(path)
+    assert kills
+    trained(tiny(epochs=EPOCHS), killed, resume=(killed / "last.safetensors").exists())
+    assert_same_remains(tmp_path / "whole", killed)
+
+
+def test_ctrl_c_ends_the_process_and_saves(tmp_path):
+    command = [sys.executable, HERE / "tiny_runs.py", tmp_path, "10000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not ((tmp_path / "log.jsonl").exists() and len(log_lines(tmp_path)) > 1):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert f"stopped and saved; go on with --resume --run-dir {tmp_path}" in said
+    _, progress = load_checkpoint(tmp_path / "last.safetensors")
+    assert progress.epoch == len(log_lines(tmp_path)) > 1
+    resumed = trainer(tiny(epochs=10000), tmp_path, resume=True)
+    assert (resumed.progress.epoch, resumed.progress.batch) == (progress.epoch, progress.batch)
+
+
+class PowerCut(Exception):
+    """Nothing is caught, nothing saved."""
+
+
+# Worse and worse, so that the best weights of a stage are those of its first epoch.
+BOUNDS = [3.0, 2.0, 1.0, 0.9, 0.8, 0.7]
+
+
+class SavingNowAndThen(GivenBounds):
+    """Checkpoints come after the second and the fifth epoch, which lie in different stages, and at the end."""
+
+    def __call__(self, epoch):
+        loop.SAVE_EVERY = 0.0 if epoch in (1, 4) else 1e9
+        return {"elbo_per_frame": BOUNDS[epoch], "standard_error": 0.0}
+
+
+@pytest.mark.parametrize("write", range(7))
+def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "SAVE_EVERY", 1e9)
+    config = tiny(stages=(Stage(3, 1e-2), Stage(3, 1e-3)))
+    original, writes = loop.save_checkpoint, 0
+
+    def cut(*args):
+        nonlocal writes
+        if writes == write:
+            raise PowerCut
+        writes += 1
+        original(*args)
+
+    def run(run_dir, **options):
+        made = trainer(config, run_dir, **options)
+        SavingNowAndThen(made, BOUNDS)
+        made.run()
+
+    run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save_checkpoint", cut)
+        with pytest.raises(PowerCut):
+            run(tmp_path / "cut")
+    run(tmp_path / "cut", resume=(tmp_path / "cut" / "last.safetensors").exists())
+    assert_same_remains(tmp_path / "whole", tmp_path / "cut")
