@@ -127,7 +127,9 @@ def train(arguments: list[str]) -> None:
     images = load_images(config.data.dataset, options.data_dir, config.data.image_size)
     trainer = Trainer(config, images, run_dir, pick_device(options.device), resume=options.resume, console=console)
     best = trainer.run()
-    console.print(f"best validation bound {best:.2f} nats a frame; evaluate it with  vbmem evaluate {run_dir}")
+    console.print(
+        f"best validation bound {best:.2f} nats a frame; evaluate it with  vbmem evaluate {run_dir}", soft_wrap=True
+    )
 
 
 def evaluate(

@@ -177,3 +177,30 @@ def test_an_epoch_without_a_good_step_has_no_bound(tmp_path):
     bound = first["train"].get("elbo_per_frame")
     assert bound is None or math.isnan(bound), "no step was counted, yet there is a mean of them"
     assert math.isfinite(second["train"]["elbo_per_frame"])
+
+
+@pytest.mark.parametrize("model", ["vae", "dkm", "mixture"])
+def test_a_run_may_begin_with_an_epoch_without_a_good_step(model, tmp_path):
+    made = trainer(tiny(MODELS[model], epochs=2), tmp_path)
+    spoil(made, ("frames", math.nan), range(BATCHES))
+    made.run()
+    first, second = log_lines(tmp_path)
+    assert (first["skipped_steps"], second["skipped_steps"]) == (BATCHES, 0)
+    assert math.isfinite(second["train"]["elbo_per_frame"])
+
+
+@pytest.mark.parametrize("model", ["vae", "dkm", "mixture"])
+def test_a_validation_that_fails_is_not_better_and_ends_nothing(model, tmp_path):
+    """Codes that are not finite in the second of three validations: on the CPU as on CUDA the bound is NaN."""
+    made = trainer(tiny(MODELS[model], epochs=3), tmp_path)
+    original, validations = made.model.forward, 0
+
+    def forward(frames, copies=1):
+        nonlocal validations
+        validations += not made.model.training
+        return original(frames * math.nan if not made.model.training and validations == 2 else frames, copies)
+
+    made.model.forward = forward
+    assert math.isfinite(made.run())
+    assert made.progress.best_epoch in (1, 3)
+    assert math.isnan(log_lines(tmp_path)[1]["valid"]["elbo_per_frame"])

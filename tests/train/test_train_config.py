@@ -13,7 +13,6 @@ from vbmem.train.config import MODEL_KINDS, from_dict, load_config, to_dict
 UNUSUAL = {
     "defaults": RunConfig(),
     "three stages": RunConfig(stages=(Stage(1), Stage(2, 1e-5, Regulariser()), Stage(3, takes_leftover=True))),
-    "no stages": RunConfig(stages=()),
     "no regulariser": RunConfig(model=MemoryConfig("tree"), stages=(Stage(5, 1e-4, None),)),
     "a whole learning rate": RunConfig(stages=(Stage(5, 1),)),
     "a tiny regulariser": RunConfig(stages=(Stage(1, 1 / 3, Regulariser(gamma=0.1, epsilon=1e-300)),)),
@@ -92,3 +91,20 @@ def test_all_unknown_settings_are_named():
 def test_an_unknown_kind_of_model_is_refused():
     with pytest.raises(ValueError, match="gan"):
         from_dict({"model": {"kind": "gan"}})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: Stage(epochs=0),
+        lambda: Stage(learning_rate=0.0),
+        lambda: RunConfig(stages=()),
+        lambda: RunConfig(copies=0),
+        lambda: RunConfig(patience=0),
+        lambda: RunConfig(clip=0.0),
+        lambda: RunConfig(averaging=1.0),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(bad):
+    with pytest.raises(ValueError, match=r", got (0|0\.0|1\.0)$"):
+        bad()

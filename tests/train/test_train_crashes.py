@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from tiny_runs import (
+    FEW,
     GivenBounds,
     assert_same_remains,
     log_lines,
+    squares,
     tiny,
     train_in_a_process,
     trained,
@@ -23,8 +25,8 @@ from vbmem.train import Stage, loop
 from vbmem.train.checkpoint import load_checkpoint
 
 HERE = Path(__file__).parent
-KILLS = 8
-EPOCHS = 30
+KILLS = 7
+EPOCHS = 25
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ class SavingNowAndThen(GivenBounds):
 @pytest.mark.parametrize("write", range(7))
 def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "SAVE_EVERY", 1e9)
-    config = tiny(stages=(Stage(3, 1e-2), Stage(3, 1e-3)))
+    config = tiny(stages=(Stage(3, 1e-2), Stage(3, 1e-3)), data=FEW)
     original, writes = loop.save_checkpoint, 0
 
     def cut(*args):
@@ -106,7 +108,7 @@ def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch
         original(*args)
 
     def run(run_dir, **options):
-        made = trainer(config, run_dir, **options)
+        made = trainer(config, run_dir, squares(20), **options)
         SavingNowAndThen(made, BOUNDS)
         made.run()
 

@@ -1,6 +1,7 @@
 """A run that was interrupted goes on as if nothing had happened, bit for bit."""
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 
@@ -27,7 +28,7 @@ from vbmem.train.step import TrainingStep
 
 EPOCHS = 2
 RUNS = {
-    **{name: tiny(model, EPOCHS) for name, model in MODELS.items()},
+    **{name: tiny(model, EPOCHS) for name, model in MODELS.items() if name != "mixture"},
     "regularised": tiny(MODELS["mixture"], stages=(Stage(EPOCHS, 1e-2, Regulariser()),), beta1=0.0),
     "averaged": tiny(epochs=EPOCHS, averaging=0.9),
     "cosine": tiny(epochs=EPOCHS, schedule="cosine"),
@@ -124,7 +125,7 @@ def test_an_interruption_is_saved_and_says_how_to_go_on(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("batches", [1, BATCHES + 5])
-@pytest.mark.parametrize("name", ["averaged", "two-stages"])
+@pytest.mark.parametrize("name", ["averaged", "two-stages-averaged-cosine"])
 def test_a_crash_costs_what_came_after_the_last_checkpoint(name, batches, undisturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
     interrupted(monkeypatch, RUNS[name], tmp_path, batches, Crash)
@@ -153,8 +154,8 @@ def test_resuming_keeps_the_best_weights_of_before(tmp_path, monkeypatch):
     assert all(torch.equal(resumed._best[name], made._best[name]) for name in made._best)
 
 
-def on_call(number, original):
-    """The function, with a Ctrl-C just after its call of that number."""
+def on_call(number, original, presses=1):
+    """The function, with Ctrl-C just after its call of that number."""
     calls = 0
 
     def signalling(*args, **kwargs):
@@ -162,7 +163,8 @@ def on_call(number, original):
         calls += 1
         result = original(*args, **kwargs)
         if calls == number:
-            signal.raise_signal(signal.SIGINT)
+            for _ in range(presses):
+                signal.raise_signal(signal.SIGINT)
         return result
 
     return signalling
@@ -192,3 +194,44 @@ def test_an_interrupt_at_any_moment_loses_nothing(owner, name, call, undisturbed
             made.run()
     trained(config, tmp_path, resume=True)
     assert_same_remains(undisturbed(config), tmp_path)
+
+
+@pytest.mark.parametrize("moment", ["forward-in-training", "forward-in-validation", "next-stage"])
+def test_impatience_does_no_harm(moment, undisturbed, tmp_path, monkeypatch):
+    """A second Ctrl-C may end the run at once, but never leaves a checkpoint of half a step."""
+    owner, name, call = MOMENTS[moment]
+    monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
+    config = tiny(stages=(Stage(2, 1e-2), Stage(1, 1e-3)), averaging=0.9)
+    made = trainer(config, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, on_call(call, getattr(owner, name), presses=2))
+        with pytest.raises(KeyboardInterrupt):
+            made.run()
+    trained(config, tmp_path, resume=True)
+    assert_same_remains(undisturbed(config), tmp_path)
+
+
+def test_ctrl_c_in_the_last_validation_lets_the_run_end(undisturbed, tmp_path, monkeypatch):
+    config = RUNS["vae"]
+    made = trainer(config, tmp_path)
+    monkeypatch.setattr(Evaluation, "__call__", on_call(EPOCHS, Evaluation.__call__))
+    made.run()
+    assert_same_remains(undisturbed(config), tmp_path)
+
+
+def test_ctrl_c_means_after_a_run_what_it_meant_before(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    made = trainer(tiny(epochs=1), tmp_path)
+    made.run()
+    assert signal.getsignal(signal.SIGINT) is before
+    broken = trainer(tiny(epochs=1), tmp_path / "broken")
+    broken.validate = lambda epoch: {}
+    with pytest.raises(KeyError):
+        broken.run()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_run_need_not_be_in_the_main_thread(undisturbed, tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(trained, RUNS["vae"], tmp_path).result()
+    assert_same_remains(undisturbed(RUNS["vae"]), tmp_path)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_runs import DATA, MODELS, TINY_VAE, GivenBounds, log_lines, squares, tiny
+from tiny_runs import FEW, MODELS, TINY_VAE, GivenBounds, log_lines, squares, tiny
 from tiny_runs import trainer as make_trainer
 
 from vbmem.models import Regulariser
@@ -13,8 +13,6 @@ from vbmem.paper.presets import TWO_STAGES
 from vbmem.train import CheckpointError, Stage, TrainingError
 from vbmem.train.checkpoint import load_checkpoint, under_prefix
 from vbmem.train.step import TrainingStep
-
-FEW = replace(DATA, episodes="repeats", sources_per_episode=2)  # two batches an epoch
 
 
 def trainer(config, run_dir):

@@ -23,6 +23,7 @@ from vbmem.train.checkpoint import load_checkpoint
 CPU = torch.device("cpu")
 BATCHES = 9  # an epoch of 72 pictures, two episodes of four frames a batch
 DATA = DataConfig("squares", batch_size=2, episode_length=4)
+FEW = dataclasses.replace(DATA, episodes="repeats", sources_per_episode=2)  # of 20 pictures: two batches an epoch
 TINY_VAE = VAEConfig(code_size=4, filters=4)
 MODELS = {
     "vae": TINY_VAE,

@@ -46,6 +46,10 @@ class Stage:
     takes_leftover: bool = False
     """Also run the epochs that early stopping left over in the stage before."""
 
+    def __post_init__(self) -> None:
+        _require(self.epochs >= 1, "a stage needs at least one epoch", self.epochs)
+        _require(self.learning_rate > 0, "the learning rate must be positive", self.learning_rate)
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -67,6 +71,18 @@ class RunConfig:
     averaging: float = 0.0
     """Decay of an exponential average of the weights, which is then what is evaluated and kept; 0 for none."""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(len(self.stages) >= 1, "a run needs at least one stage", len(self.stages))
+        _require(self.copies >= 1, "copies must be at least 1", self.copies)
+        _require(self.patience >= 1, "patience must be at least 1", self.patience)
+        _require(self.clip > 0, "clip must be positive", self.clip)
+        _require(0 <= self.averaging < 1, "averaging must lie in [0, 1)", self.averaging)
+
+
+def _require(holds: bool, rule: str, value: float) -> None:
+    if not holds:
+        raise ValueError(f"{rule}, got {value}")
 
 
 def to_dict(config: Any) -> Any:
