@@ -19,6 +19,11 @@ MODEL_KINDS: dict[str, type[ModelConfig]] = {
 }
 
 
+def _require(holds: bool, rule: str, value: float) -> None:
+    if not holds:
+        raise ValueError(f"{rule}, got {value}")
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """Which pictures, and what an episode of them is."""
@@ -78,11 +83,6 @@ class RunConfig:
         _require(self.patience >= 1, "patience must be at least 1", self.patience)
         _require(self.clip > 0, "clip must be positive", self.clip)
         _require(0 <= self.averaging < 1, "averaging must lie in [0, 1)", self.averaging)
-
-
-def _require(holds: bool, rule: str, value: float) -> None:
-    if not holds:
-        raise ValueError(f"{rule}, got {value}")
 
 
 def to_dict(config: Any) -> Any:
