@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vbmem.data import EpisodeSource, ImageSet, Part
 from vbmem.files import write_atomically
+from vbmem.linalg import NumericalError
 from vbmem.models import EpisodicModel, FrameFormat, MemoryModel
 from vbmem.train.checkpoint import (
     CheckpointError,
@@ -143,6 +144,8 @@ class Trainer:
             try:
                 while self.progress.stage < len(self.config.stages):
                     self._epoch(display, log)
+            except _AtOnce:
+                raise
             except KeyboardInterrupt:
                 self._save()
                 display.say(f"stopped and saved; go on with --resume --run-dir {self.run_dir}")
@@ -169,7 +172,10 @@ class Trainer:
         trained, skipped = step.means(), int(step.skipped)
         progress.seconds += time.monotonic() - started
         with self._averaged():
-            validated = self.validate(progress.epoch)
+            try:
+                validated = self.validate(progress.epoch)
+            except NumericalError:  # as bad as a NaN, which is what CUDA gives
+                validated = {"elbo_per_frame": math.nan, "standard_error": math.nan}
         progress.epoch += 1
         progress.stage_epoch += 1
         progress.batch = 0
@@ -337,6 +343,10 @@ class Trainer:
             raise OSError(f"cannot write checkpoints to {self.run_dir}: {error.strerror or error}") from error
 
 
+class _AtOnce(KeyboardInterrupt):
+    """Ctrl-C was pressed again: perhaps in the middle of a step, of which nothing must be saved."""
+
+
 @contextmanager
 def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
     """Within, Ctrl-C is only noted, for the loop to stop between two steps; pressed again, it interrupts at once.
@@ -348,7 +358,7 @@ def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
     def note(number: int, frame: object) -> None:
         nonlocal pressed
         if pressed:
-            raise KeyboardInterrupt
+            raise _AtOnce
         pressed = True
 
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
