@@ -196,7 +196,7 @@ class Trainer:
         )
         mark = " *" if better else ""
         display.say(
-            f"epoch {progress.epoch:4d}   train {trained['elbo_per_frame']:9.2f}   valid {bound:9.2f} "
+            f"epoch {progress.epoch:4d}   train {trained.get('elbo_per_frame', math.nan):9.2f}   valid {bound:9.2f} "
             f"+- {validated['standard_error']:.2f} nats a frame{mark}"
         )
         waited = progress.stage_epoch - progress.best_epoch
