@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 import torch
 from torch import Tensor
 
@@ -115,63 +117,23 @@ class ShiftedGaussianMemory(VariationalMemory):
         )
 
 
+class ClusterPrior(TypedDict, total=False):
+    """The prior of mixture and tree. Defaults: noise 0.2 K, rows 0.4, locations 0.4 K, so that a code coordinate has
+    the variance K."""
+
+    noise_var: Scale | None
+    row_var: Scale
+    row_mean: Scale
+    loc_var: Scale | None
+    loc_mean: Scale
+
+
 class _ClusteredMemory(VariationalMemory):
     """What mixture and tree share: the prior's proportions and the start."""
 
     prior_names = ("noise_var", "row_var", "row_mean", "loc_var", "loc_mean")
     default_start = "kmeans++"
     default_iterations = 10
-
-    def _row_spread(self, part_size: int) -> float:
-        return 1 / part_size
-
-    def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
-        rows, part_size = empty.row_mean.shape[-2:]
-        identity = torch.eye(rows, dtype=empty.row_cov.dtype, device=empty.row_cov.device)
-        return (identity / part_size).expand_as(empty.row_cov), empty.loc_var
-
-
-class MixtureMemory(_ClusteredMemory):
-    """H clusters, each a shifted Gaussian memory of K rows; a frame belongs to one of them. Resizable.
-
-    Default prior: noise 0.2 K, rows 0.4, locations 0.4 K, so that a code coordinate has the variance K.
-    """
-
-    kind = "mixture"
-    sizes = ("code_size", "rows", "clusters")
-
-    def __init__(
-        self,
-        code_size: int,
-        rows: int,
-        clusters: int,
-        *,
-        noise_var: Scale | None = None,
-        row_var: Scale = 0.4,
-        row_mean: Scale = 0.0,
-        loc_var: Scale | None = None,
-        loc_mean: Scale = 0.0,
-    ) -> None:
-        super().__init__(
-            code_size,
-            rows,
-            clusters,
-            noise_var=0.2 * rows if noise_var is None else noise_var,
-            row_var=row_var,
-            row_mean=row_mean,
-            loc_var=0.4 * rows if loc_var is None else loc_var,
-            loc_mean=loc_mean,
-        )
-
-
-class TreeMemory(_ClusteredMemory):
-    """The code is cut into G partitions, each with a mixture memory of its own; the prior as in `MixtureMemory`.
-
-    The partitions are the last batch dimension of states and addresses: row_mean [.., G, H, K, C / G].
-    """
-
-    kind = "tree"
-    sizes = ("code_size", "rows", "clusters", "partitions")
 
     def __init__(
         self,
@@ -197,6 +159,43 @@ class TreeMemory(_ClusteredMemory):
             loc_var=0.4 * rows if loc_var is None else loc_var,
             loc_mean=loc_mean,
         )
+
+    def _row_spread(self, part_size: int) -> float:
+        return 1 / part_size
+
+    def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
+        rows, part_size = empty.row_mean.shape[-2:]
+        identity = torch.eye(rows, dtype=empty.row_cov.dtype, device=empty.row_cov.device)
+        return (identity / part_size).expand_as(empty.row_cov), empty.loc_var
+
+
+class MixtureMemory(_ClusteredMemory):
+    """H clusters, each a shifted Gaussian memory of K rows; a frame belongs to one of them. Resizable.
+
+    Keyword arguments: the prior, see `ClusterPrior`.
+    """
+
+    kind = "mixture"
+    sizes = ("code_size", "rows", "clusters")
+
+    def __init__(self, code_size: int, rows: int, clusters: int, **prior: Unpack[ClusterPrior]) -> None:
+        super().__init__(code_size, rows, clusters, 1, **prior)
+
+
+class TreeMemory(_ClusteredMemory):
+    """The code is cut into G partitions, each with a mixture memory of its own.
+
+    The partitions are the last batch dimension of states and addresses: row_mean [.., G, H, K, C / G]. Keyword
+    arguments: the prior, see `ClusterPrior`.
+    """
+
+    kind = "tree"
+    sizes = ("code_size", "rows", "clusters", "partitions")
+
+    def __init__(
+        self, code_size: int, rows: int, clusters: int, partitions: int, **prior: Unpack[ClusterPrior]
+    ) -> None:
+        super().__init__(code_size, rows, clusters, partitions, **prior)
 
     def split(self, codes: Tensor) -> Tensor:
         parts: Tensor = codes.unflatten(-1, (self.partitions, -1))

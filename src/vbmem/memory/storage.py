@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
-from vbmem.files import write_atomically
+from vbmem.files import read_tensors, write_atomically
 from vbmem.memory.base import Memory
 from vbmem.memory.kanerva import KanervaMemory
 from vbmem.memory.memories import (
@@ -65,9 +65,7 @@ def load_memory(path: str | Path, device: torch.device | str = "cpu") -> tuple[M
     if not path.is_file():
         raise FileNotFoundError(f"there is no memory file {path}")
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
+        tensors, metadata = read_tensors(path, device)
     except SafetensorError as error:
         raise MemoryFileError(f"{path} is cut short or not a memory file ({error}); save it again") from error
     if metadata.get("format") != FORMAT:

@@ -3,7 +3,8 @@
 from vbmem.train.checkpoint import CheckpointError
 from vbmem.train.config import DataConfig, RunConfig, Stage
 from vbmem.train.evaluate import Evaluation
-from vbmem.train.loop import Trainer, TrainingError, load_run, make_model, make_source, read_config
+from vbmem.train.loop import Trainer, TrainingError
+from vbmem.train.setup import load_run, make_model, make_source, read_config
 
 __all__ = [
     "CheckpointError",

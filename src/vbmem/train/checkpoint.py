@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
-from vbmem.files import write_atomically
+from vbmem.files import read_tensors, write_atomically
 
 Tensors = dict[str, Tensor]
 
@@ -50,9 +50,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> tuple[Ten
     if not path.is_file():
         raise CheckpointError(f"there is no checkpoint {path}; train first, or check the directory")
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
+        tensors, metadata = read_tensors(path, device)
     except SafetensorError as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint ({error})") from error
     if metadata.get("format") != "vbmem.checkpoint":

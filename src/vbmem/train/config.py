@@ -112,7 +112,10 @@ def _build(kind: Any, value: Any) -> Any:
             if value["kind"] not in MODEL_KINDS:
                 raise ValueError(f"unknown kind of model {value['kind']!r}; known are {', '.join(MODEL_KINDS)}")
             return _build(MODEL_KINDS[value["kind"]], {k: v for k, v in value.items() if k != "kind"})
-        kind = next(option for option in get_args(kind) if option is not type(None))
+        options = [option for option in get_args(kind) if option is not type(None)]
+        if len(options) > 1 and isinstance(value, dict):
+            raise ValueError(f"a model needs a kind, one of {', '.join(MODEL_KINDS)}")
+        kind = options[0]
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         if unknown := set(value) - set(hints):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,10 +13,10 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from vbmem.data import EpisodeSource, ImageSet, Part
+from vbmem.data import ImageSet
 from vbmem.files import write_atomically
 from vbmem.linalg import NumericalError
-from vbmem.models import EpisodicModel, FrameFormat, MemoryModel
+from vbmem.models import MemoryModel
 from vbmem.train.checkpoint import (
     CheckpointError,
     Progress,
@@ -33,9 +31,11 @@ from vbmem.train.checkpoint import (
     under_prefix,
     with_prefix,
 )
-from vbmem.train.config import DataConfig, RunConfig, load_config, to_dict
+from vbmem.train.config import RunConfig, to_dict
 from vbmem.train.evaluate import Evaluation
+from vbmem.train.interrupt import AtOnce, deferred_interrupt
 from vbmem.train.log import Display, RunLog
+from vbmem.train.setup import make_model, make_source, read_config
 from vbmem.train.step import TrainingStep
 
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
@@ -48,62 +48,8 @@ class TrainingError(RuntimeError):
     """Training cannot go on."""
 
 
-def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
-    _, height, width, channels = images.x_train.shape
-    if height != width:
-        raise ValueError(f"pictures must be square, got {height} x {width}; set data.image_size")
-    if data.binary:
-        return FrameFormat(height, 1, "bernoulli")
-    return FrameFormat(height, channels)
-
-
-def make_source(data: DataConfig, images: ImageSet, part: Part, seed: int, device: torch.device) -> EpisodeSource:
-    pictures, labels = images.split(part)
-    return EpisodeSource(
-        pictures,
-        labels,
-        batch_size=data.batch_size,
-        episode_length=data.episode_length,
-        kind=data.episodes,
-        sources_per_episode=data.sources_per_episode,
-        binary=data.binary,
-        device=device,
-        seed=seed,
-    )
-
-
-def make_model(config: RunConfig, images: ImageSet, device: torch.device) -> EpisodicModel:
-    """An untrained model on its device; on CUDA networks in bfloat16 and channels last."""
-    torch.manual_seed(config.seed)
-    model = config.model.build(frame_format(config.data, images)).to(device)
-    if device.type == "cuda":
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        model.network_dtype = torch.bfloat16
-        torch.backends.cudnn.benchmark = True  # shapes never change
-    return model
-
-
-def load_run(run_dir: Path, images: ImageSet, device: torch.device) -> tuple[RunConfig, EpisodicModel]:
-    """The best model of a run, ready for evaluation."""
-    config = read_config(run_dir)
-    model = make_model(config, images, device)
-    tensors, _ = load_checkpoint(run_dir / "best.safetensors", device)
-    load_weights(model, tensors, run_dir / "best.safetensors")
-    return config, model.eval()
-
-
-def read_config(run_dir: Path) -> RunConfig:
-    path = run_dir / "config.json"
-    if not path.is_file():
-        raise CheckpointError(f"{run_dir} is no run directory: it has no config.json")
-    try:
-        return load_config(path.read_text())
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{path} is damaged or was saved by another vbmem ({error})") from error
-
-
 class Trainer:
-    """Trains one model: stages of epochs, each epoch followed by a validation and a checkpoint.
+    """Trains one model: stages of epochs, each epoch followed by a validation; a checkpoint every minute.
 
     In `run_dir`: config.json, log.jsonl, last.safetensors (to resume from), best.safetensors (best validation bound).
     """
@@ -140,11 +86,11 @@ class Trainer:
     def run(self) -> float:
         """Train to the end; the best validation bound per frame of the last stage."""
         log = RunLog(self.run_dir, self.progress.epoch)
-        with Display(self.console, self.source.batches_per_epoch) as display, _deferred_interrupt() as self._pressed:
+        with Display(self.console, self.source.batches_per_epoch) as display, deferred_interrupt() as self._pressed:
             try:
                 while self.progress.stage < len(self.config.stages):
                     self._epoch(display, log)
-            except _AtOnce:
+            except AtOnce:
                 raise
             except KeyboardInterrupt:
                 self._save()
@@ -168,6 +114,8 @@ class Trainer:
             if time.monotonic() - looked > LOOK_EVERY:
                 self._look(display, started, first)
                 looked = time.monotonic()
+                if looked - self._saved > SAVE_EVERY:
+                    self._save()
         self._look(display, started, first)
         trained, skipped = step.means(), int(step.skipped)
         progress.seconds += time.monotonic() - started
@@ -215,7 +163,7 @@ class Trainer:
         if float(step.streak) >= BAD_STEPS_IN_A_ROW:
             raise TrainingError(
                 f"{BAD_STEPS_IN_A_ROW} steps in a row had a non-finite loss or gradient (epoch {progress.epoch + 1}, "
-                f"batch {progress.batch}); lower the learning rate, or resume from {self.run_dir}/last.safetensors"
+                f"batch {progress.batch}); start again in another directory with a lower learning rate"
             )
         frames = (progress.batch - first) * self.config.data.batch_size * self.config.data.episode_length
         speed = frames / max(time.monotonic() - started, 1e-9)
@@ -286,8 +234,10 @@ class Trainer:
         own = [p.detach().clone() for p in self.parameters]
         with torch.no_grad():
             torch._foreach_copy_(self.parameters, self.averages)
-            yield
-            torch._foreach_copy_(self.parameters, own)
+            try:
+                yield
+            finally:
+                torch._foreach_copy_(self.parameters, own)
 
     def _keep_best(self) -> None:
         """Remember the weights as they were validated."""
@@ -336,36 +286,10 @@ class Trainer:
         """Write everything a run writes, once, before training: a full or read-only disk shows now."""
         try:
             self.run_dir.mkdir(parents=True, exist_ok=True)
+            for leftover in self.run_dir.glob(".*.partial"):  # of a process that was killed while writing
+                leftover.unlink()
             text = json.dumps(to_dict(self.config), indent=1) + "\n"
             write_atomically(self.run_dir / "config.json", text.encode())
             self._save()
         except OSError as error:
             raise OSError(f"cannot write checkpoints to {self.run_dir}: {error.strerror or error}") from error
-
-
-class _AtOnce(KeyboardInterrupt):
-    """Ctrl-C was pressed again: perhaps in the middle of a step, of which nothing must be saved."""
-
-
-@contextmanager
-def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Within, Ctrl-C is only noted, for the loop to stop between two steps; pressed again, it interrupts at once.
-
-    Yields a function that says whether it was pressed.
-    """
-    pressed = False
-
-    def note(number: int, frame: object) -> None:
-        nonlocal pressed
-        if pressed:
-            raise _AtOnce
-        pressed = True
-
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield lambda: False
-        return
-    previous = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: pressed
-    finally:
-        signal.signal(signal.SIGINT, previous)

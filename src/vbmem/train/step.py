@@ -22,7 +22,8 @@ class TrainingStep:
     """Adam on the negative bound per frame, with clipping; a step with a non-finite gradient changes nothing.
 
     Args:
-        learning_rate: a scalar tensor on the device, which may be changed between steps.
+        copies: how often every episode counts.
+        clip: largest norm of the whole gradient.
         averages: exponential averages of the parameters, updated with `decay`; none if empty.
     """
 
