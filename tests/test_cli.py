@@ -9,8 +9,7 @@ import pytest
 
 
 def vbmem(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from vbmem.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-m", "vbmem", *arguments], capture_output=True, text=True, timeout=120)
 
 
 def test_figure2_runs_and_says_where_the_pictures_are(tmp_path: Path) -> None:

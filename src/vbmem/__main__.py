@@ -1,0 +1,5 @@
+"""`python -m vbmem`."""
+
+from vbmem.cli import main
+
+main()
