@@ -264,3 +264,13 @@ def test_the_regulariser_makes_a_difference_in_training(tmp_path):
         made.run()
         weights.append(made.model.state_dict())
     assert not same(*weights)
+
+
+def test_statistics_of_batch_norm_stay_where_they_are_through_all_stages(tmp_path):
+    """A captured validation reads them from where they were when it was captured."""
+    made = trainer(tiny(stages=(Stage(1, 1e-2), Stage(1, 1e-3))), tmp_path)
+    before = {name: buffer.data_ptr() for name, buffer in made.model.named_buffers() if buffer.is_floating_point()}
+    made.run()
+    after = {name: buffer.data_ptr() for name, buffer in made.model.named_buffers() if buffer.is_floating_point()}
+    assert before == after
+    assert len(before) > 0

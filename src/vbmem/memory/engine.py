@@ -79,10 +79,8 @@ def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
 
 def statistics(codes: Tensor, addresses: Addresses) -> Statistics:
     """n, S_z, S_w, S_ww, S_wz of the frames; see `Statistics`."""
-    theta, weights = (
-        addresses.assignment.mT,
-        addresses.weight_mean.movedim(-3, -1),
-    )  # [.., H, T], [.., H, K, T]
+    theta = addresses.assignment.mT  # [.., H, T]
+    weights = addresses.weight_mean.movedim(-3, -1)  # [.., H, K, T]
     weighted = theta.unsqueeze(-2) * weights
     stacked = torch.cat([weighted, theta.unsqueeze(-2)], dim=-2)
     sums = (stacked.flatten(-3, -2) @ codes).unflatten(-2, stacked.shape[-3:-1])  # [.., H, K + 1, C]

@@ -53,6 +53,7 @@ class EpisodicModel(nn.Module):
     """
 
     network_dtype: torch.dtype = torch.float32
+    _gathered: Tensor | None = None
 
     def __init__(self, frame: FrameFormat, code_size: int, embedding_size: int, filters: int, style: Style) -> None:
         super().__init__()
@@ -87,6 +88,23 @@ class EpisodicModel(nn.Module):
         log_probs = self.decode(codes.flatten(0, 1)).log_prob(frames.flatten(0, 1))
         total: Tensor = log_probs.unflatten(0, frames.shape[:2]).sum(-1)
         return total
+
+    def gathered_buffers(self) -> Tensor:
+        """The model's floating-point buffers (batch norm's statistics) as one tensor, so that all can be copied in one
+        go. Moved into it at the first call, once the model is on its device; the modules keep views."""
+        if self._gathered is None:
+            places = [
+                (module, name, buffer)
+                for module in self.modules()
+                for name, buffer in module.named_buffers(recurse=False)
+                if buffer.is_floating_point()
+            ]
+            empty = next(self.parameters()).new_empty(0)
+            self._gathered = torch.cat([empty, *(buffer.flatten() for *_, buffer in places)])
+            parts = self._gathered.split([buffer.numel() for *_, buffer in places])
+            for (module, name, buffer), part in zip(places, parts, strict=True):
+                setattr(module, name, part.view(buffer.shape))
+        return self._gathered
 
     def compile_parts(self) -> None:
         """Compile what repeats: the networks with their likelihood. Called once, before the first step."""

@@ -47,7 +47,7 @@ class TrainingStep:
         self.counted = torch.zeros((), device=device)  # the other steps since `reset`
         self.names: list[str] = []  # of what the model reports
         self.sums = torch.zeros(0, device=device)  # of that, in the same order, over the counted steps
-        self._statistics = gathered_buffers(model)
+        self._statistics = model.gathered_buffers()
         self._statistics_before = self._statistics.clone()
         self._frames = torch.compile(source.frames, dynamic=False) if device.type == "cuda" else source.frames
         self._run = graphed(self._step, source)
@@ -100,23 +100,6 @@ class TrainingStep:
                 self.names = sorted(reports)
                 self.sums = torch.zeros(len(reports), device=bad.device)
             self.sums += torch.where(bad > 0, 0.0, torch.stack([reports[name] for name in self.names]).mean(-1))
-
-
-def gathered_buffers(model: EpisodicModel) -> Tensor:
-    """The model's floating-point buffers (batch norm's statistics), moved into one tensor and left behind as views of
-    it, so that all can be copied in one go."""
-    places = [
-        (module, name, buffer)
-        for module in model.modules()
-        for name, buffer in module.named_buffers(recurse=False)
-        if buffer.is_floating_point()
-    ]
-    device = next(model.parameters()).device
-    gathered = torch.cat([buffer.flatten() for *_, buffer in places]) if places else torch.zeros(0, device=device)
-    parts = gathered.split([buffer.numel() for *_, buffer in places])
-    for (module, name, buffer), part in zip(places, parts, strict=True):
-        setattr(module, name, part.view(buffer.shape))
-    return gathered
 
 
 def graphed(function: Callable[[Tensor], None], source: EpisodeSource) -> Callable[[Tensor], None]:
