@@ -9,7 +9,6 @@ compiled, one CUDA graph; times come from CUDA events over many replays.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from dataclasses import replace
@@ -21,6 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from report import emit
 from vbmem.data import ImageSet
 from vbmem.models import VAEConfig
 from vbmem.paper.presets import PRESETS
@@ -102,11 +102,8 @@ def main() -> None:
             table.add_row(name, f"{result['ms']:.2f}", f"{result['ratio']:.2f}", peer)
     console.print(table)
     device_name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
-    text = json.dumps({"torch": torch.__version__, "device": device_name, "models": results}, indent=1)
-    print(text)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text + "\n")
+    report = {"torch": torch.__version__, "device": device_name, "models": results}
+    emit(report, options.out)
 
 
 if __name__ == "__main__":

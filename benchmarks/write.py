@@ -10,7 +10,6 @@ compiled.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import statistics
 import time
@@ -24,6 +23,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from report import emit
 from vbmem import MixtureMemory
 
 SIZES = [(16, 64, 10, 6, 200), (1, 640, 100, 6, 200), (1, 1280, 150, 6, 200)]  # B, T, H, K, C
@@ -187,11 +187,7 @@ def main() -> None:
         else:
             torch.set_num_threads(2)
             report |= {"threads": 2, "cpu": against_peers(options.repeats), "scaling": scaling(options.repeats)}
-    text = json.dumps(report, indent=1)
-    print(text)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text + "\n")
+    emit(report, options.out)
 
 
 if __name__ == "__main__":

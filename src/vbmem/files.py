@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing: to a neighbour first, then renamed over the old one."""
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, whole or not at all: a neighbour, renamed over the old one once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a whole file or nothing."""
+    with whole_file(path) as file:
+        file.write(content)
 
 
 def read_tensors(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, str]]:

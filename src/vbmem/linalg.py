@@ -91,8 +91,7 @@ def _inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor
 
     if inverse.shape[-1] <= LARGEST:
         return inverse_gradient(inverse, grad_inverse, grad_logdet)
-    symmetric = 0.5 * (grad_inverse + grad_inverse.mT)
-    return grad_logdet[..., None, None] * inverse - inverse @ symmetric @ inverse
+    return _gradient(inverse, grad_inverse, grad_logdet)
 
 
 @_inverse_gradient.register_fake
@@ -109,8 +108,12 @@ def _backward(ctx: Any, grad_inverse: Tensor, grad_logdet: Tensor) -> tuple[Tens
     (inverse,) = ctx.saved_tensors
     if inverse.is_cuda and inverse.dtype == torch.float32:
         return _inverse_gradient(inverse, grad_inverse, grad_logdet), None
+    return _gradient(inverse, grad_inverse, grad_logdet), None
+
+
+def _gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor) -> Tensor:
     symmetric = 0.5 * (grad_inverse + grad_inverse.mT)
-    return grad_logdet[..., None, None] * inverse - inverse @ symmetric @ inverse, None
+    return grad_logdet[..., None, None] * inverse - inverse @ symmetric @ inverse
 
 
 _inverse_and_logdet.register_autograd(_backward, setup_context=_keep_inverse)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vbmem.data.errors import DataError, reading
+from vbmem.files import whole_file
 
 Images: TypeAlias = npt.NDArray[np.uint8]  # [N, H, W, C]
 Labels: TypeAlias = npt.NDArray[np.integer[Any]]  # [N]
@@ -72,15 +73,9 @@ class ImageSet:
         """Write the set as one .npz file, whole or not at all."""
         path = Path(path)
         arrays = {key: value for key, value in vars(self).items() if value is not None}
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with partial.open("wb") as file:
-                    np.savez(file, **arrays)
-                os.replace(partial, path)
-            finally:
-                partial.unlink(missing_ok=True)
+            with whole_file(path) as file:
+                np.savez(file, **arrays)
         except OSError as error:
             raise DataError(f"cannot write {path} ({error}); choose another directory or make room") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -102,6 +103,13 @@ class Memory(ABC):
         """
         self._check_resizable(sizes)
         return type(self)(**(self.config() | sizes))
+
+    def with_prior(self, **values: Scale) -> Self:
+        """The same memory with parts of its prior replaced by tensors under training, which are not checked."""
+        changed = copy.copy(self)
+        for name, value in values.items():
+            setattr(changed, name, value)
+        return changed
 
     def _check_resizable(self, sizes: dict[str, int]) -> None:
         resizable = [name for name in self.sizes if name in ("rows", "clusters")]

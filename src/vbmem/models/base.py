@@ -123,6 +123,10 @@ def repeat_episodes(tensor: Tensor, copies: int) -> Tensor:
     return tensor if copies == 1 else tensor.repeat(copies, *(1 for _ in tensor.shape[1:]))
 
 
+def repeat_posterior(posterior: CodePosterior, copies: int) -> CodePosterior:
+    return CodePosterior(repeat_episodes(posterior.mean, copies), repeat_episodes(posterior.var, copies))
+
+
 def normal_kl(q: CodePosterior, p: CodePosterior | None = None) -> Tensor:
     """KL(q || p) of diagonal Gaussians summed over the last dimension; p is N(0, I) when not given."""
     if p is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 
@@ -45,15 +44,15 @@ class DKM(EpisodicModel):
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         codes = self.embed(frames)
-        memory = copy.copy(self.memory)
-        memory.row_mean, memory.address_var = self.row_mean, torch.exp(2 * self.address_log_std)
+        address_var = torch.exp(2 * self.address_log_std)
+        memory = self.memory.with_prior(row_mean=self.row_mean, address_var=address_var)
         state, _ = memory.write(codes)
         addresses = memory.address(state, codes)  # dynamic addressing: with the memory as finally written
         bound = memory.bound(codes, state, addresses)
 
-        frames_twice = repeat_episodes(frames, copies)
+        repeated = repeat_episodes(frames, copies)
         mean = repeat_episodes(addresses.weight_mean.squeeze(-2), copies)  # [B, T, K]
-        weights = mean + memory.address_var.sqrt() * torch.randn_like(mean)
+        weights = mean + address_var.sqrt() * torch.randn_like(mean)
         rows, cov = (repeat_episodes(x.squeeze(-3), copies) for x in (state.row_mean, state.row_cov))
         # M'w for a fresh M ~ q(M) in every frame: N(R'w, (w'Uw) I), drawn without drawing M.
         spread = ((weights @ cov) * weights).sum(-1, keepdim=True).clamp_min(0).sqrt()
@@ -64,7 +63,7 @@ class DKM(EpisodicModel):
         if self.autoencoder and self.training:
             extra = repeat_episodes(self.score(codes, frames), copies)
         return Evidence(
-            log_likelihood=self.score(read, frames_twice),
+            log_likelihood=self.score(read, repeated),
             divergences={
                 "kl_weights": repeat_episodes(bound.kl_weights, copies),
                 "kl_rows": repeat_episodes(bound.kl_rows, copies),

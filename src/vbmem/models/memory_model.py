@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,9 +18,8 @@ from vbmem.memory import (
     ShiftedGaussianMemory,
     TreeMemory,
 )
-from vbmem.memory.base import Scale
 from vbmem.memory.variational import VariationalMemory
-from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, repeat_episodes
+from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
 from vbmem.nets import CodeHead, Style
 
 MemoryKind = Literal["gaussian", "categorical", "shifted", "mixture", "tree"]
@@ -111,11 +109,7 @@ class MemoryModel(EpisodicModel):
 
     def scaled_memory(self) -> VariationalMemory:
         """The memory with its prior's scales as now trained."""
-        memory = copy.copy(self.memory)
-        for name, log_scale in self.log_scales.items():
-            scale: Scale = log_scale.exp()
-            setattr(memory, name, scale)
-        return memory
+        return self.memory.with_prior(**{name: log_scale.exp() for name, log_scale in self.log_scales.items()})
 
     def write(self, memory: VariationalMemory, codes: Tensor) -> tuple[MemoryState, Addresses]:
         """Write codes [B, T, C] by the model's objective; the addresses are those of all frames."""
@@ -130,9 +124,8 @@ class MemoryModel(EpisodicModel):
         return state, memory.address(state, codes)
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        posterior = self.head(self.embed(frames))
-        frames = repeat_episodes(frames, copies)
-        means, variances = repeat_episodes(posterior.mean, copies), repeat_episodes(posterior.var, copies)
+        posterior = repeat_posterior(self.head(self.embed(frames)), copies)
+        means, variances, frames = posterior.mean, posterior.var, repeat_episodes(frames, copies)
         memory = self.scaled_memory()
         state, addresses = self.write(memory, means)
         recalled = memory.recall(state, addresses)

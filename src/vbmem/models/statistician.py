@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes
+from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
 from vbmem.nets import CodeHead, CodePosterior, Style
 from vbmem.nets.layers import dense
 from vbmem.nets.precision import at_least_float32
@@ -41,9 +41,8 @@ class NeuralStatistician(EpisodicModel):
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         embeddings = self.embed(frames)
-        context = self.infer_context(embeddings)
+        context = repeat_posterior(self.infer_context(embeddings), copies)
         embeddings, frames = repeat_episodes(embeddings, copies), repeat_episodes(frames, copies)
-        context = CodePosterior(repeat_episodes(context.mean, copies), repeat_episodes(context.var, copies))
         # A context of its own for every frame: the bound's expectation is the same, its variance smaller.
         shape = (*frames.shape[:2], context.mean.shape[-1])
         noise = torch.randn(shape, dtype=context.mean.dtype, device=frames.device)

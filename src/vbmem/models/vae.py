@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes
-from vbmem.nets import CodeHead, CodePosterior, Style
+from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
+from vbmem.nets import CodeHead, Style
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class VAE(EpisodicModel):
         self.head = CodeHead(embedding_size=2 * size, code_size=size, style=config.style)
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        posterior = self.head(self.embed(frames))
-        posterior = CodePosterior(repeat_episodes(posterior.mean, copies), repeat_episodes(posterior.var, copies))
+        posterior = repeat_posterior(self.head(self.embed(frames)), copies)
         return Evidence(
             log_likelihood=self.score(posterior.rsample(), repeat_episodes(frames, copies)),
             divergences={"kl_codes": normal_kl(posterior).sum(-1)},

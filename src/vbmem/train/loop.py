@@ -76,11 +76,12 @@ class Trainer:
         self.averages = [p.detach().clone() for p in self.parameters] if config.averaging else []
         self._best: Tensors = {}  # weights with the best validation bound
         self._saved = time.monotonic()
-        self._open_stage()
         if resume:
             self._restore()
         elif (run_dir / "last.safetensors").exists():
             raise CheckpointError(f"{run_dir} holds a run already; resume it, or choose another directory")
+        else:
+            self._open_stage()
         self._claim_directory()
 
     def run(self) -> float:
