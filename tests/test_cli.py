@@ -74,3 +74,10 @@ def test_a_directory_that_is_no_run_is_refused_in_one_sentence(tmp_path: Path) -
     assert result.returncode == 2
     assert "no config.json" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_to_report() -> None:
+    command = f"{sys.executable} -m vbmem presets | head -n 1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -184,6 +185,9 @@ def main() -> None:
             train(arguments[1:])
         else:
             tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="vbmem", description="Fast-adapting generative memory.")
+    except BrokenPipeError:  # whoever read the output, `head` for example, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except (ValueError, OSError, NumericalError, TrainingError) as error:
         Console(stderr=True).print(f"vbmem: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
         sys.exit(2)
