@@ -10,6 +10,7 @@ from vbmem.memory import (
     TreeMemory,
 )
 from vbmem.memory.storage import load_memory, save_memory
+from vbmem.pretrained import Model, WrittenMemory, load
 
 __version__ = "0.1.0"
 
@@ -19,8 +20,11 @@ __all__ = [
     "KanervaMemory",
     "MemoryState",
     "MixtureMemory",
+    "Model",
     "ShiftedGaussianMemory",
     "TreeMemory",
+    "WrittenMemory",
+    "load",
     "load_memory",
     "save_memory",
 ]

@@ -63,6 +63,7 @@ def table1(
     dataset: Literal["cifar10", "celeba", "both"] = "cifar10",
     models: list[str] = ["vae", "ns", "dkm", "gaussian", "categorical"],  # noqa: B006, shown as the default
     seeds: int = 3,
+    jobs: int = 1,
     data_dir: Path | None = None,
     device: Device = "auto",
 ) -> None:
@@ -73,13 +74,15 @@ def table1(
         dataset: the pictures.
         models: the rows.
         seeds: seeds 0, 1, .. of every row.
+        jobs: rows trained at the same time, each in a process of its own; on a large GPU several take little longer
+            than one.
         data_dir: where data sets lie or are downloaded to.
         device: where to train; hours on a CPU.
     """
     from vbmem.paper.table1 import table1
 
     datasets: list[Literal["cifar10", "celeba"]] = ["cifar10", "celeba"] if dataset == "both" else [dataset]
-    table1(out, datasets, models, list(range(seeds)), data_dir, pick_device(device), console)
+    table1(out, datasets, models, list(range(seeds)), data_dir, pick_device(device), console, jobs)
 
 
 def presets() -> None:

@@ -45,19 +45,22 @@ def _sweep(matrix, inverse, logdet, rows, block: tl.constexpr):  # type: ignore[
     inside = (i < rows) & (j < rows)
     place = item * rows * rows + i * rows + j
     a = tl.load(matrix + place, mask=inside, other=0.0)
-    log_product = tl.sum(tl.sum(a, 1), 0) * 0  # a zero of the right type, NaN if the matrix holds one
+    nothing = tl.sum(a, 1) * 0  # zeros of the right type, NaN if the matrix holds one
+    pivots = nothing + 1
     for k in range(rows):
         column = tl.sum(tl.where(j == k, a, 0.0), 1)
         row = tl.sum(tl.where(i == k, a, 0.0), 0)
         pivot = tl.sum(tl.where(line == k, column, 0.0), 0)
         pivot = tl.where(pivot > 0, pivot, float("nan"))
-        log_product += tl.log(pivot)
-        swept = a - column[:, None] * row[None, :] / pivot
-        swept = tl.where(i == k, row[None, :] / pivot, swept)
-        swept = tl.where(j == k, column[:, None] / pivot, swept)
-        a = tl.where((i == k) & (j == k), -1 / pivot, swept)
+        pivots = tl.where(line == k, pivot + nothing, pivots)
+        inverse_pivot = 1 / pivot  # the only division: one is dearer than all the rest of an element's work
+        scaled = row * inverse_pivot
+        swept = a - column[:, None] * scaled[None, :]
+        swept = tl.where(i == k, scaled[None, :], swept)
+        swept = tl.where(j == k, (column * inverse_pivot)[:, None], swept)
+        a = tl.where((i == k) & (j == k), -inverse_pivot, swept)
     tl.store(inverse + place, -a, mask=inside)
-    tl.store(logdet + item, log_product)
+    tl.store(logdet + item, tl.sum(tl.log(pivots), 0))
 
 
 @triton.jit  # type: ignore[untyped-decorator]

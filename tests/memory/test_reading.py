@@ -1,5 +1,6 @@
 """Reading from a written memory: recall, samples, densities."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import torch
 from zoo import MEMORIES, Sizes, close, every_memory, make_problem, normal, over_sizes
 
 from vbmem.memory import CategoricalMemory, MixtureMemory
+from vbmem.memory import engine as steps
 
 
 @every_memory
@@ -97,6 +99,161 @@ def test_a_generator_makes_samples_reproducible():
 
     assert (draw(1) == draw(1)).all()
     assert (draw(1) != draw(2)).any()
+
+
+def affine_parts(problem, samples, clusters):
+    """What a code in its cluster's plane leaves of it, z - b_h projected off the rows of R_h, and its weights there."""
+    state, parts = problem.state, problem.memory.split(samples)
+    inverse = torch.linalg.pinv(state.row_mean)  # [.., H, C, K]
+
+    def chosen(per_cluster):
+        index = clusters.reshape(*clusters.shape, *[1] * (per_cluster.ndim - clusters.ndim))
+        return per_cluster.take_along_dim(index, clusters.ndim - 1)
+
+    shift = (parts - chosen(state.loc_mean)).unsqueeze(-2)
+    weights = shift @ chosen(inverse)
+    return (shift - weights @ chosen(state.row_mean)).squeeze(-2), weights.squeeze(-2)
+
+
+def clusters_for(problem, n, seed=0):
+    shape = (*problem.state.loc_var.shape[:-1], n)
+    return torch.randint(problem.memory.layout[0], shape, generator=torch.Generator().manual_seed(seed))
+
+
+@every_memory
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_mean_samples_of_given_clusters_lie_in_their_planes(name, batch):
+    """Nothing but w is drawn: z = R_h'w + b_h, with w ~ N(0, I)."""
+    problem = make_problem(name, Sizes(batch=batch, part_size=5, rows=2))
+    clusters = clusters_for(problem, 4000)
+    draw = {"clusters": clusters, "sample_memory": False, "sample_codes": False}
+    samples = problem.memory.sample(problem.state, 4000, torch.Generator().manual_seed(0), **draw)
+    assert samples.shape == (*batch, 4000, problem.memory.code_size)
+    residual, weights = affine_parts(problem, samples, clusters)
+    close(residual, torch.zeros_like(residual), atol=1e-9)
+    assert (weights.mean(-2).abs() < 4.5 / math.sqrt(4000)).all()
+    assert ((weights.square().mean(-2) - 1).abs() < 4.5 * math.sqrt(2 / 4000)).all()
+
+
+@pytest.mark.parametrize("name", ["categorical", "categorical-general"])
+def test_a_mean_sample_of_a_categorical_memory_is_a_row(name):
+    problem = make_problem(name, Sizes(rows=4))
+    clusters = torch.tensor([3, 0, 0, 2, 1])
+    draw = {"clusters": clusters, "sample_memory": False, "sample_codes": False}
+    assert (problem.memory.sample(problem.state, 5, **draw) == problem.state.loc_mean[clusters]).all()
+
+
+@every_memory
+@pytest.mark.parametrize("sample_memory", [True, False])
+@pytest.mark.parametrize("sample_codes", [True, False])
+def test_what_is_drawn_adds_its_variance_to_the_samples_of_a_cluster(name, sample_memory, sample_codes):
+    """R_h'R_h, and beside it sigma^2 I of the codes and (v_h + tr U_h) I of the memory."""
+    problem = make_problem(name)
+    state, n = problem.state, 40_000
+    clusters = torch.full((*state.loc_var.shape[:-1], n), problem.memory.layout[0] - 1)
+    draw = {"clusters": clusters, "sample_memory": sample_memory, "sample_codes": sample_codes}
+    samples = problem.memory.sample(state, n, torch.Generator().manual_seed(0), **draw)
+    centred = problem.memory.split(samples) - state.loc_mean[..., -1:, :]
+    scale = problem.prior.noise_var * sample_codes
+    scale = scale + sample_memory * (state.loc_var + state.row_cov.diagonal(dim1=-2, dim2=-1).sum(-1))[..., -1:, None]
+    rows = state.row_mean[..., -1, :, :]
+    cov = rows.mT @ rows + scale * torch.eye(rows.shape[-1], dtype=torch.float64)
+    products = centred.unsqueeze(-1) * centred.unsqueeze(-2)
+    assert (centred.mean(-2).abs() <= 4.5 * centred.std(-2) / math.sqrt(n)).all()
+    assert ((products.mean(-3) - cov).abs() <= 4.5 * products.std(-3) / math.sqrt(n) + 1e-12).all()
+
+
+BAD_CLUSTERS = {
+    "too few": (torch.zeros(4, dtype=torch.int64), r"int64 of shape \[5\], got torch\.int64 of shape \[4\]"),
+    "for partitions": (torch.zeros(2, 5, dtype=torch.int64), r"shape \[5\], got torch\.int64 of shape \[2, 5\]"),
+    "floating": (torch.zeros(5), r"int64 of shape \[5\], got torch\.float32"),
+    "too large": (torch.tensor([0, 1, 2, 3, 0]), r"lie in 0 \.\. 2, got 0 \.\. 3"),
+    "negative": (torch.tensor([0, -1, 2, 1, 0]), r"lie in 0 \.\. 2, got -1 \.\. 2"),
+}
+
+
+@pytest.mark.parametrize(("clusters", "message"), BAD_CLUSTERS.values(), ids=list(BAD_CLUSTERS))
+def test_bad_clusters_are_refused(clusters, message):
+    problem = make_problem("mixture")
+    with pytest.raises(ValueError, match=message):
+        problem.memory.sample(problem.state, 5, clusters=clusters)
+
+
+def test_clusters_of_a_tree_are_given_for_every_partition():
+    problem = make_problem("tree")
+    with pytest.raises(ValueError, match=r"int64 of shape \[2, 5\], got torch\.int64 of shape \[5\]"):
+        problem.memory.sample(problem.state, 5, clusters=torch.zeros(5, dtype=torch.int64))
+
+
+# --- Reading back ---------------------------------------------------------------------------------------------------
+
+
+@every_memory
+@over_sizes
+def test_a_mean_reading_is_that_of_the_most_probable_cluster(name, sizes):
+    problem = make_problem(name, sizes)
+    memory, state = problem.memory, problem.state
+    addresses = memory.address(state, problem.codes)
+    parts = torch.zeros_like(problem.parts)
+    for index in itertools.product(*map(range, parts.shape[:-1])):  # a frame of a partition
+        h = int(addresses.assignment[index].argmax())
+        parts[index] = addresses.weight_mean[index][h] @ state.row_mean[index[:-1]][h] + state.loc_mean[index[:-1]][h]
+    read = memory.read(state, problem.codes, sample_memory=False, sample_codes=False)
+    assert read.shape == problem.codes.shape
+    close(read, memory.join(parts))
+
+
+@every_memory
+@pytest.mark.parametrize("sample_codes", [True, False])
+def test_readings_have_the_mean_and_covariance_of_the_addresses(name, sample_codes):
+    """Given s=h, a reading has the mean R_h'mu_h + b_h and the covariance R_h'Sigma_h R_h + (v_h + tr U_h S_h
+    + sigma^2) I with S_h = E ww' = mu_h mu_h' + Sigma_h."""
+    problem = make_problem(name, Sizes(frames=3))
+    memory, state, n = problem.memory, problem.state, 30_000
+    address = memory.address(state, problem.codes)
+    theta, mu, sigma = address.assignment, address.weight_mean, address.weight_cov
+    assert (theta.amax(-1) < 0.999).any() or theta.shape[-1] == 1  # soft enough to matter
+    rows, cov, loc, loc_var = state.row_mean, state.row_cov, state.loc_mean, state.loc_var
+    means = torch.einsum("...thk,...hkc->...thc", mu, rows) + loc.unsqueeze(-3)
+    spread = torch.einsum("...thk,...hkl,...thl->...th", mu, cov, mu) + (cov * sigma).sum((-1, -2)).unsqueeze(-2)
+    scale = spread + loc_var.unsqueeze(-2) + sample_codes * problem.prior.noise_var
+    within = (rows.mT @ sigma @ rows).unsqueeze(-4) + scale[..., None, None] * torch.eye(rows.shape[-1]).double()
+    second = (theta[..., None, None] * (within + means.unsqueeze(-1) * means.unsqueeze(-2))).sum(-3)
+    mean = steps.recall(state, address)
+    close(mean, (theta.unsqueeze(-1) * means).sum(-2))
+
+    repeated = problem.codes.repeat(n, 1)  # frames are addressed each on its own
+    read = memory.read(state, repeated, torch.Generator().manual_seed(0), sample_codes=sample_codes)
+    parts = memory.split(read.unflatten(0, (n, -1)))  # [n, .., T, C / G]
+    products = (parts - mean).unsqueeze(-1) * (parts - mean).unsqueeze(-2)
+    expected = second - mean.unsqueeze(-1) * mean.unsqueeze(-2)
+    assert ((parts.mean(0) - mean).abs() < 5 * parts.std(0) / math.sqrt(n)).all()
+    assert ((products.mean(0) - expected).abs() < 5 * products.std(0) / math.sqrt(n)).all()
+
+
+@every_memory
+def test_codes_alone_can_be_drawn_around_the_mean_reading(name):
+    problem = make_problem(name)
+    memory, state, n = problem.memory, problem.state, 10_000
+    mean = memory.read(state, problem.codes, sample_memory=False, sample_codes=False)
+    repeated = problem.codes.expand(n, -1, -1).flatten(0, 1)
+    read = memory.read(state, repeated, torch.Generator().manual_seed(0), sample_memory=False).unflatten(0, (n, -1))
+    noise_var = problem.prior.noise_var
+    assert ((read.mean(0) - mean).abs() < 5 * (noise_var / n).sqrt()).all()
+    assert ((read.var(0) - noise_var).abs() < 5 * noise_var * math.sqrt(2 / n)).all()
+
+
+@every_memory
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_a_generator_makes_readings_reproducible(name, batch):
+    problem = make_problem(name, Sizes(batch=batch))
+
+    def read(seed):
+        return problem.memory.read(problem.state, problem.codes, torch.Generator().manual_seed(seed))
+
+    assert read(1).shape == problem.codes.shape
+    assert (read(1) == read(1)).all()
+    assert (read(1) != read(2)).any()
 
 
 # --- Densities ------------------------------------------------------------------------------------------------------

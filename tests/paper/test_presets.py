@@ -54,7 +54,7 @@ class TestQuantitative:
         assert run.schedule == "constant"
         assert run.beta1 == 0.9
         (stage,) = run.stages
-        assert stage.learning_rate == 1e-3
+        assert stage.learning_rate == (2e-3 if name == "gaussian" else 1e-3)
         assert stage.regulariser is None
 
     @over_quantitative

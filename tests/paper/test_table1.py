@@ -140,10 +140,10 @@ class TestRuns:
     def test_a_crash_loses_only_the_row_it_was_in(self, tmp_path, rows_run, monkeypatch):
         working = table1.run_row
 
-        def breaks_down(dataset, model, *rest):
+        def breaks_down(dataset, model, *rest, **where):
             if model == "dkm":
                 raise RuntimeError("out of memory")
-            return working(dataset, model, *rest)
+            return working(dataset, model, *rest, **where)
 
         monkeypatch.setattr(table1, "run_row", breaks_down)
         with pytest.raises(RuntimeError, match="out of memory"):

@@ -1,4 +1,4 @@
-"""A step whose loss or gradient is not finite changes nothing, is counted, and is forgiven unless too many follow."""
+"""A step whose loss or gradient is not finite changes no weight, is counted, and is forgiven unless too many follow."""
 
 import dataclasses
 import math
@@ -11,13 +11,13 @@ from vbmem.train import TrainingError, loop
 
 
 def spoil(made, how, steps):
-    """Make the steps of these numbers bad; counted from the next one, in training only."""
+    """Make the steps of these numbers bad; counted from the next one, in training only, where there are gradients."""
     original, calls = made.model.forward, 0
     what, value = how
 
     def forward(frames, copies=1):
         nonlocal calls
-        if not made.model.training:
+        if not (made.model.training and torch.is_grad_enabled()):
             return original(frames, copies)
         calls += 1
         bad = calls - 1 in steps
@@ -65,14 +65,18 @@ def test_a_bad_step_changes_neither_weights_nor_optimiser(how, tmp_path):
     assert (made.step.counted, made.step.skipped, made.step.streak) == (2, 1, 0)
 
 
-def test_a_bad_step_leaves_the_averages_alone(tmp_path):
-    made = trainer(tiny(averaging=0.5), tmp_path)
+@pytest.mark.parametrize("model", ["vae", "gaussian"], ids=["a bad loss", "no loss at all"])
+def test_averages_move_towards_the_weights_in_a_bad_step_too(model, tmp_path):
+    made = trainer(tiny(MODELS[model], averaging=0.75), tmp_path)
     batches = made.source.epoch_indices(0)
-    spoil(made, ("loss", math.nan), {1})
+    spoil(made, ("frames", math.nan), {1})
     made.step(batches[0])
     before = snapshot(made)
+    expected = [0.75 * a + 0.25 * p.detach() for a, p in zip(made.averages, made.parameters, strict=True)]
     made.step(batches[1])
-    assert changed(before, snapshot(made)) == set()
+    assert made.step.skipped == 1
+    assert changed(before, snapshot(made)) == {"average"}
+    torch.testing.assert_close(made.averages, expected)
 
 
 @pytest.mark.parametrize("model", ["statistician", "dkm", "gaussian", "mixture"])
@@ -193,14 +197,16 @@ def test_a_run_may_begin_with_an_epoch_without_a_good_step(model, tmp_path):
 def test_a_validation_that_fails_is_not_better_and_ends_nothing(model, tmp_path):
     """Codes that are not finite in the second of three validations: on the CPU as on CUDA the bound is NaN."""
     made = trainer(tiny(MODELS[model], epochs=3), tmp_path)
-    original, validations = made.model.forward, 0
+    forward, validate = made.model.forward, made.validate
 
-    def forward(frames, copies=1):
-        nonlocal validations
-        validations += not made.model.training
-        return original(frames * math.nan if not made.model.training and validations == 2 else frames, copies)
+    def validate_with_broken_frames(epoch):
+        made.model.forward = lambda frames, copies=1: forward(frames * (math.nan if epoch == 1 else 1), copies)
+        try:
+            return validate(epoch)
+        finally:
+            made.model.forward = forward
 
-    made.model.forward = forward
+    made.validate = validate_with_broken_frames
     assert math.isfinite(made.run())
     assert made.progress.best_epoch in (1, 3)
     assert math.isnan(log_lines(tmp_path)[1]["valid"]["elbo_per_frame"])

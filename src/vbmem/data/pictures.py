@@ -40,15 +40,15 @@ def read_picture(source: str | os.PathLike[str] | Image.Image, size: int, channe
         return _square_array(image, size, channels)
 
 
-def read_folder(folder: Path, size: int, progress: bool) -> ImageSet:
-    """All pictures below `folder`, sorted by path, as a training part of [N, size, size, 3].
+def read_folder(folder: Path, size: int, progress: bool, channels: int = 3) -> ImageSet:
+    """All pictures below `folder`, sorted by path, as a training part of [N, size, size, channels].
 
     If every picture lies in a subfolder, its label is the number of that subfolder in sorted order.
     """
     names = _picture_names(folder)
     if not names:
         raise DataError(f"the folder {folder} holds no pictures; put PNG, JPEG or other picture files into it")
-    pictures = [read_picture(folder / name, size) for name in track(names, "reading pictures", progress)]
+    pictures = [read_picture(folder / name, size, channels) for name in track(names, "reading pictures", progress)]
     labels = None
     if all(len(name.parts) > 1 for name in names):
         labels = np.unique([name.parts[0] for name in names], return_inverse=True)[1]

@@ -13,6 +13,7 @@ from vbmem.linalg import inverse_and_logdet
 from vbmem.memory import engine
 from vbmem.memory.checks import (
     check_batches,
+    check_clusters,
     check_codes,
     check_positive,
     check_shape,
@@ -267,11 +268,55 @@ class Memory(ABC):
         return self.reduce(engine.log_predictive(parts, state.translate(-centre), prior), -2)
 
     @full_precision
-    def sample(self, state: MemoryState, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """`n` new codes from the written memory: [.., n, C]. Memory, addresses and code are all drawn (paper, G.1)."""
+    def sample(
+        self,
+        state: MemoryState,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        clusters: Tensor | None = None,
+        sample_memory: bool = True,
+        sample_codes: bool = True,
+    ) -> Tensor:
+        """`n` new codes from the written memory (paper, G.1): [.., n, C]. Memory, addresses and code are all drawn.
+
+        Args:
+            clusters: the cluster of every code, [.., n], for the tree [.., G, n]; by default drawn from p(s).
+            sample_memory: draw M and b; otherwise they are their means.
+            sample_codes: draw the code; otherwise it is its mean given memory and address.
+        """
         check_size("n", n)
         check_state(state, state.row_mean, *self.layout, self.code_size // self.partitions)
-        return self.join(engine.sample(state, self.prior(state.row_mean), n, generator))
+        batch, rows = state.loc_var.shape[:-1], self.layout[1]
+        if clusters is None:
+            clusters = torch.randint(self.layout[0], (*batch, n), device=state.loc_var.device, generator=generator)
+        else:
+            check_clusters(clusters, (*batch, n), self.layout[0])
+        weights = state.loc_var.new_empty(*batch, n, rows).normal_(generator=generator)
+        prior = self.prior(state.row_mean)
+        draws = {"sample_memory": sample_memory, "sample_codes": sample_codes}
+        return self.join(engine.emit(state, prior, clusters, weights, generator, **draws))
+
+    @full_precision
+    def read(
+        self,
+        state: MemoryState,
+        codes: Tensor,
+        generator: torch.Generator | None = None,
+        *,
+        sample_memory: bool = True,
+        sample_codes: bool = True,
+    ) -> Tensor:
+        """Codes read back from memory once (paper, G.2, steps 3 to 5): address, then draw s, w, M, b, z: [.., T, C].
+
+        Without `sample_memory` addresses and memory are not drawn either: the most probable cluster, the mean weights
+        and the mean memory.
+        """
+        clusters, weights = engine.draw(self.address(state, codes), generator, sample=sample_memory)
+        state = state.translate(state.loc_mean.new_zeros(*clusters.shape[:-1], 1, 1))  # one for every episode
+        prior = self.prior(state.row_mean)
+        draws = {"sample_memory": sample_memory, "sample_codes": sample_codes}
+        return self.join(engine.emit(state, prior, clusters, weights, generator, **draws))
 
 
 def as_tensor(value: Scale, like: Tensor) -> Tensor:

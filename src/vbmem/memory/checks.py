@@ -100,6 +100,18 @@ def check_state(state: MemoryState, like: Tensor, clusters: int, rows: int, code
         )
 
 
+def check_clusters(clusters: Tensor, shape: tuple[int, ...], count: int) -> None:
+    """Numbers of clusters, one for every code."""
+    if not isinstance(clusters, Tensor):
+        raise ValueError(f"clusters must be a torch.Tensor, got {type(clusters).__name__}")
+    if clusters.dtype != torch.int64 or tuple(clusters.shape) != shape:
+        raise ValueError(
+            f"clusters must be int64 of shape {list(shape)}, got {clusters.dtype} of shape {list(clusters.shape)}"
+        )
+    if may_wait(clusters) and not bool(((clusters >= 0) & (clusters < count)).all()):
+        raise ValueError(f"clusters must lie in 0 .. {count - 1}, got {int(clusters.min())} .. {int(clusters.max())}")
+
+
 def check_batches(state: MemoryState, codes: Tensor) -> None:
     """Batch dimensions of a state and of codes [.., T, C] that go together."""
     ours, theirs = state.row_mean.shape[:-3], codes.shape[:-2]

@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from vbmem.linalg import inverse_and_logdet, small_matmul
+from vbmem.linalg import cholesky, inverse_and_logdet, small_matmul
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics
 
 
@@ -55,23 +55,26 @@ def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
     """
     rows, loc = state.row_mean, state.loc_mean
     clusters, row_count, code_size = rows.shape[-3:]
-    identity = torch.eye(row_count, dtype=rows.dtype, device=rows.device)
-    precision = identity + (small_matmul(rows, rows.mT) + code_size * state.row_cov) / prior.noise_var
-    weight_cov, logdet = inverse_and_logdet(precision, "the precision of the addressing weights")
-
-    log_theta = -0.5 * logdet.unsqueeze(-1)  # [.., H, 1], then [.., H, T]
     if prior.has_location:
+        gram = small_matmul(rows, rows.mT)
         stacked = torch.cat([rows, loc.unsqueeze(-2)], dim=-2) / prior.noise_var
         products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, (clusters, row_count + 1))
         row_loc = (rows * loc.unsqueeze(-2)).sum(-1, keepdim=True) / prior.noise_var  # R b  [.., H, K, 1]
         projected = products[..., :-1, :] - row_loc  # y  [.., H, K, T]
-        norm = 0.5 * (loc.square().sum(-1) + code_size * state.loc_var) / prior.noise_var
-        log_theta = log_theta + products[..., -1, :] - norm.unsqueeze(-1)
-    else:
-        products = rows.flatten(-3, -2) @ codes.mT / prior.noise_var
-        projected = products.unflatten(-2, (clusters, row_count))
+    else:  # a single cluster: its rows meet the codes and themselves in one product
+        both = torch.cat([codes.unsqueeze(-3).expand(*rows.shape[:-2], -1, -1), rows], dim=-2)
+        projected, gram = (rows @ both.mT).split([codes.shape[-2], row_count], dim=-1)
+        projected = projected / prior.noise_var
+    identity = torch.eye(row_count, dtype=rows.dtype, device=rows.device)
+    precision = identity + (gram + code_size * state.row_cov) / prior.noise_var
+    weight_cov, logdet = inverse_and_logdet(precision, "the precision of the addressing weights")
     weight_mean = small_matmul(weight_cov, projected)  # [.., H, K, T]
-    assignment = (log_theta + 0.5 * (weight_mean * projected).sum(-2)).softmax(-2)  # [.., H, T]
+    if clusters == 1:  # the softmax is 1, and no iteration need carry its gradient
+        assignment = weight_mean.new_ones(*weight_mean.shape[:-2], weight_mean.shape[-1])
+    else:
+        norm = 0.5 * (loc.square().sum(-1) + code_size * state.loc_var) / prior.noise_var
+        log_theta = products[..., -1, :] - (norm + 0.5 * logdet).unsqueeze(-1)  # [.., H, T]
+        assignment = (log_theta + 0.5 * (weight_mean * projected).sum(-2)).softmax(-2)
     if mask is not None:
         assignment = assignment * mask.unsqueeze(-2)
     return Addresses(assignment.mT, weight_mean.movedim(-1, -3), weight_cov)
@@ -208,24 +211,55 @@ def log_predictive(codes: Tensor, state: MemoryState, prior: Prior) -> Tensor:
     return log_density.logsumexp(-2) - math.log(clusters)
 
 
-def sample(state: MemoryState, prior: Prior, count: int, generator: torch.Generator | None = None) -> Tensor:
-    """Codes drawn from the written memory (paper, G.1), each with its own M, b, s and w: [.., n, C].
+def draw(
+    addresses: Addresses, generator: torch.Generator | None = None, *, sample: bool = True
+) -> tuple[Tensor, Tensor]:
+    """s ~ q(s) and w ~ q(w|s) of every frame: clusters [.., T], weights [.., T, K]. Without `sample`, the most
+    probable cluster and its mean weights."""
+    theta, means = addresses.assignment, addresses.weight_mean
+    if sample:
+        level = torch.rand((*theta.shape[:-1], 1), generator=generator, dtype=theta.dtype, device=theta.device)
+        cumulative = theta.cumsum(-1)
+        clusters = torch.searchsorted(cumulative, level * cumulative[..., -1:], right=True).squeeze(-1)
+    else:
+        clusters = theta.argmax(-1)
+    weights = means.gather(-2, clusters[..., None, None].expand(*clusters.shape, 1, means.shape[-1])).squeeze(-2)
+    if sample and means.shape[-1] > 0:
+        factors = cholesky(addresses.weight_cov, "the covariance of the addressing weights").flatten(-2)  # [.., H, KK]
+        chosen = factors.gather(-2, clusters.unsqueeze(-1).expand(*clusters.shape, factors.shape[-1]))
+        noise = torch.empty_like(weights).normal_(generator=generator)
+        weights = weights + (chosen.unflatten(-1, (means.shape[-1], -1)) @ noise.unsqueeze(-1)).squeeze(-1)
+    return clusters, weights
+
+
+def emit(
+    state: MemoryState,
+    prior: Prior,
+    clusters: Tensor,
+    weights: Tensor,
+    generator: torch.Generator | None = None,
+    *,
+    sample_memory: bool = True,
+    sample_codes: bool = True,
+) -> Tensor:
+    """z ~ p(z | s, w, M, b) with a fresh M, b ~ q for every code: clusters [.., n], weights [.., n, K] -> [.., n, C].
 
     Given s=h and w, M'w + b + noise is N(R_h'w + b_h, (w'U_h w + v_h + sigma^2) I), so M itself is never drawn.
+    Without `sample_memory` M and b are their means, without `sample_codes` z is.
     """
-    rows, loc = state.row_mean, state.loc_mean
-    clusters, row_count, code_size = rows.shape[-3:]
-    batch = rows.shape[:-3]
-    cluster = torch.randint(clusters, (*batch, count), device=rows.device, generator=generator)
-    weights = rows.new_empty(*batch, count, row_count).normal_(generator=generator)
-    noise = rows.new_empty(*batch, count, code_size).normal_(generator=generator)
+    batch, count = clusters.shape[:-1], clusters.shape[-1]
 
     def chosen(per_cluster: Tensor) -> Tensor:  # [.., H, *rest] -> [.., n, *rest]
         rest = per_cluster.shape[len(batch) + 1 :]
-        index = cluster.reshape(*cluster.shape, *(1 for _ in rest)).expand(*cluster.shape, *rest)
+        index = clusters.reshape(*clusters.shape, *(1 for _ in rest)).expand(*clusters.shape, *rest)
         return per_cluster.gather(len(batch), index)
 
-    mean = (weights.unsqueeze(-2) @ chosen(rows)).squeeze(-2) + chosen(loc)
-    spread = (weights.unsqueeze(-2) @ chosen(state.row_cov) @ weights.unsqueeze(-1)).squeeze(-1)
-    var = spread + chosen(state.loc_var).unsqueeze(-1) + prior.noise_var
+    mean = (weights.unsqueeze(-2) @ chosen(state.row_mean)).squeeze(-2) + chosen(state.loc_mean)
+    var = mean.new_zeros(*batch, count, 1)
+    if sample_memory:
+        spread = (weights.unsqueeze(-2) @ chosen(state.row_cov) @ weights.unsqueeze(-1)).squeeze(-1)
+        var = var + spread + chosen(state.loc_var).unsqueeze(-1)
+    if sample_codes:
+        var = var + prior.noise_var
+    noise = torch.empty_like(mean).normal_(generator=generator)
     return mean + var.sqrt() * noise

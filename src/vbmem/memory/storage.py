@@ -44,7 +44,20 @@ class MemoryFileError(ValueError):
 
 def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:
     """Write memory and state to one file. An existing file is replaced only once the new one is complete."""
-    tensors = {f"state.{f.name}": getattr(state, f.name) for f in fields(state)}
+    write_memory(Path(path), memory, state, {}, {})
+
+
+def load_memory(path: str | Path, device: torch.device | str = "cpu") -> tuple[Memory, MemoryState]:
+    """Read what `save_memory` wrote: the memory (kind, sizes, prior) and its state."""
+    memory, state, _, _ = read_memory(Path(path), device)
+    return memory, state
+
+
+def write_memory(
+    path: Path, memory: Memory, state: MemoryState, more: dict[str, Tensor], more_metadata: dict[str, str]
+) -> None:
+    """A memory file with `more` in it, under names of their own."""
+    tensors = {f"state.{f.name}": getattr(state, f.name) for f in fields(state)} | more
     numbers: dict[str, Any] = {}
     for name, value in memory.config().items():
         if isinstance(value, Tensor):
@@ -52,16 +65,18 @@ def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:
         else:
             numbers[name] = value
     metadata = {"format": FORMAT, "version": str(VERSION), "kind": memory.kind, "config": json.dumps(numbers)}
+    metadata |= more_metadata
     content = save(
         {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()},
         metadata,
     )
-    write_atomically(Path(path), content)
+    write_atomically(path, content)
 
 
-def load_memory(path: str | Path, device: torch.device | str = "cpu") -> tuple[Memory, MemoryState]:
-    """Read what `save_memory` wrote: the memory (kind, sizes, prior) and its state."""
-    path = Path(path)
+def read_memory(
+    path: Path, device: torch.device | str
+) -> tuple[Memory, MemoryState, dict[str, Tensor], dict[str, str]]:
+    """Memory and state of a memory file, and all its tensors and metadata."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no memory file {path}")
     try:
@@ -81,6 +96,6 @@ def load_memory(path: str | Path, device: torch.device | str = "cpu") -> tuple[M
     config |= {name.removeprefix("prior."): t for name, t in tensors.items() if name.startswith("prior.")}
     try:
         state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
-        return KINDS[kind](**config), state
+        return KINDS[kind](**config), state, tensors, metadata
     except (KeyError, TypeError) as error:
         raise MemoryFileError(f"{path} lacks or misnames a part of the memory ({error}); save it again") from error

@@ -6,11 +6,12 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vbmem.nets import CodePosterior, Decoder, Encoder, Likelihood, Pixels, Style
+from vbmem.nets import CodeHead, CodePosterior, Decoder, Encoder, Likelihood, Pixels, Style
 from vbmem.nets.precision import at_least_float32
 
 
@@ -52,11 +53,14 @@ class EpisodicModel(nn.Module):
     `network_dtype` may be set to bfloat16: networks then run under autocast, everything else in float32.
     """
 
+    config: Any
+    """The settings it was built from."""
     network_dtype: torch.dtype = torch.float32
     _gathered: Tensor | None = None
 
     def __init__(self, frame: FrameFormat, code_size: int, embedding_size: int, filters: int, style: Style) -> None:
         super().__init__()
+        self.frame = frame
         sizes = {"image_size": frame.size, "channels": frame.channels, "filters": filters}
         self.encoder = Encoder(**sizes, embedding_size=embedding_size, style=style)
         self.decoder = Decoder(**sizes, code_size=code_size, style=style, likelihood=frame.likelihood)
@@ -89,14 +93,15 @@ class EpisodicModel(nn.Module):
         total: Tensor = log_probs.unflatten(0, frames.shape[:2]).sum(-1)
         return total
 
-    def gathered_buffers(self) -> Tensor:
-        """The model's floating-point buffers (batch norm's statistics) as one tensor, so that all can be copied in one
-        go. Moved into it at the first call, once the model is on its device; the modules keep views."""
+    def gathered_statistics(self) -> Tensor:
+        """Batch norm's statistics as one tensor, so that all can be copied in one go. Moved into it at the first call,
+        once the model is on its device; the modules keep views."""
         if self._gathered is None:
             places = [
                 (module, name, buffer)
                 for module in self.modules()
-                for name, buffer in module.named_buffers(recurse=False)
+                if isinstance(module, nn.BatchNorm2d)
+                for name, buffer in module.named_buffers()
                 if buffer.is_floating_point()
             ]
             empty = next(self.parameters()).new_empty(0)
@@ -116,6 +121,23 @@ class EpisodicModel(nn.Module):
     def _networks(self, like: Tensor) -> AbstractContextManager[None]:
         half = self.network_dtype != torch.float32
         return torch.autocast(like.device.type, dtype=self.network_dtype if half else None, enabled=half)
+
+
+class CodedModel(EpisodicModel):
+    """A model in which every frame has a code of its own, inferred from that frame alone."""
+
+    def __init__(self, frame: FrameFormat, code_size: int, filters: int, style: Style, fixed_var: float | None) -> None:
+        super().__init__(frame, code_size, 2 * code_size, filters, style)
+        self.head = CodeHead(embedding_size=2 * code_size, code_size=code_size, style=style, fixed_var=fixed_var)
+
+    def infer(self, frames: Tensor) -> CodePosterior:
+        """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""
+        posterior: CodePosterior = self.head(self.embed(frames))
+        return posterior
+
+    def compile_parts(self) -> None:
+        super().compile_parts()
+        self.infer = torch.compile(self.infer, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
 
 
 def repeat_episodes(tensor: Tensor, copies: int) -> Tensor:

@@ -31,6 +31,7 @@ class DKMConfig:
 class DKM(EpisodicModel):
     def __init__(self, config: DKMConfig, frame: FrameFormat) -> None:
         super().__init__(frame, config.code_size, config.code_size, config.filters, config.style)
+        self.config = config
         self.memory = KanervaMemory(config.code_size, config.rows)
         self.autoencoder = config.autoencoder
         self.address_log_std = nn.Parameter(torch.tensor(0.5 * math.log(0.3)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,9 @@ from vbmem.memory import (
     TreeMemory,
 )
 from vbmem.memory.variational import VariationalMemory
-from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
-from vbmem.nets import CodeHead, Style
+from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
+from vbmem.models.streams import Beside
+from vbmem.nets import Style
 
 MemoryKind = Literal["gaussian", "categorical", "shifted", "mixture", "tree"]
 Objective = Literal["episode", "generalisation", "online"]
@@ -43,6 +44,31 @@ class Regulariser:
         alpha, beta = (torch.full_like(mean[..., 0], x) for x in (self.alpha, self.beta))
         share = self.gamma - self.epsilon + self.delta * Beta(alpha, beta, validate_args=False).sample()
         return torch.lerp(recalled, mean, share.unsqueeze(-1))
+
+
+class GentleFork(torch.autograd.Function):
+    """Codes [B, T, C] twice, to be used and to be written. On the way back the gradient through the writing is cut to
+    the length of the direct one, for each episode.
+
+    Usually it is shorter, and where a write has converged, the bound being stationary, it vanishes. But where clusters
+    compete for frames a write is chaotic, and now and then its gradient is a million times longer than usual: one
+    such step ruins a model, even clipped.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, codes: Tensor) -> tuple[Tensor, Tensor]:
+        return codes.view_as(codes), codes.view_as(codes)
+
+    @staticmethod
+    def backward(ctx: Any, direct: Tensor, through: Tensor) -> Tensor:
+        longest, length = (torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True) for x in (direct, through))
+        share = (longest / length).clamp_max(1)
+        return direct + torch.where(length.isfinite() & (length > 0), share * through, 0)
+
+
+def _fork(codes: Tensor) -> tuple[Tensor, Tensor]:
+    used, written = GentleFork.apply(codes)  # type: ignore[no-untyped-call]
+    return used, written
 
 
 @dataclass(frozen=True)
@@ -86,21 +112,20 @@ class MemoryConfig:
                 return TreeMemory(self.code_size, self.rows, self.clusters, self.partitions)
 
 
-class MemoryModel(EpisodicModel):
+class MemoryModel(CodedModel):
     """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder.
 
     Mixture and tree have a fixed variance of q(z), half the memory's noise, as the reference code has.
     """
 
     def __init__(self, config: MemoryConfig, frame: FrameFormat) -> None:
-        size = config.code_size
-        super().__init__(frame, size, 2 * size, config.filters, config.style)
-        self.config = config
-        self.memory = config.make_memory()
+        memory = config.make_memory()
+        fixed_var = 0.5 * float(memory.noise_var) if config.memory in ("mixture", "tree") else None
+        super().__init__(frame, config.code_size, config.filters, config.style, fixed_var)
+        self.config: MemoryConfig = config
+        self.memory = memory
         self.iterations = config.iterations or self.memory.default_iterations
         self.regulariser: Regulariser | None = None
-        fixed_var = 0.5 * float(self.memory.noise_var) if config.memory in ("mixture", "tree") else None
-        self.head = CodeHead(embedding_size=2 * size, code_size=size, style=config.style, fixed_var=fixed_var)
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:
             for name in ("noise_var", "row_var", "loc_var"):
@@ -124,22 +149,30 @@ class MemoryModel(EpisodicModel):
         return state, memory.address(state, codes)
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        posterior = repeat_posterior(self.head(self.embed(frames)), copies)
+        posterior = repeat_posterior(self.infer(frames), copies)
         means, variances, frames = posterior.mean, posterior.var, repeat_episodes(frames, copies)
-        memory = self.scaled_memory()
-        state, addresses = self.write(memory, means)
-        recalled = memory.recall(state, addresses)
+        means, to_write = _fork(means) if self.training else (means, means)
+        beside = Beside(frames.device)
+        with beside(to_write, variances):
+            memory = self.scaled_memory()
+            state, addresses = self.write(memory, to_write)
+            recalled = memory.recall(state, addresses)
         shown = means
         if self.training and self.regulariser is not None:
+            beside.join(recalled)
             shown = self.regulariser(means, recalled)
-        bound = memory.bound(shown, state, addresses, variances)
+        with beside(shown):
+            terms = memory.bound(shown, state, addresses, variances).terms()
+            measured = _memory_share(means, recalled)
         codes = shown + variances.sqrt() * torch.randn_like(shown)
-        divergences = {name: term for name, term in bound.terms().items() if name.startswith("kl_")}
+        log_likelihood = self.score(codes, frames)
+        beside.join(*terms.values(), *measured.values())
+        divergences = {name: term for name, term in terms.items() if name.startswith("kl_")}
         return Evidence(
-            log_likelihood=self.score(codes, frames),
+            log_likelihood=log_likelihood,
             divergences=divergences,
             episode_length=frames.shape[1],
-            measures=_memory_share(means, recalled) | _memory_cost(divergences, frames.shape[1]),
+            measures=measured | _memory_cost(divergences, frames.shape[1]),
         )
 
     def compile_parts(self) -> None:

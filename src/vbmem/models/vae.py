@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
-from vbmem.nets import CodeHead, Style
+from vbmem.models.base import CodedModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
+from vbmem.nets import Style
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,13 @@ class VAEConfig:
         return VAE(self, frame)
 
 
-class VAE(EpisodicModel):
+class VAE(CodedModel):
     def __init__(self, config: VAEConfig, frame: FrameFormat) -> None:
-        size = config.code_size
-        super().__init__(frame, size, 2 * size, config.filters, config.style)
-        self.head = CodeHead(embedding_size=2 * size, code_size=size, style=config.style)
+        super().__init__(frame, config.code_size, config.filters, config.style, fixed_var=None)
+        self.config = config
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        posterior = repeat_posterior(self.head(self.embed(frames)), copies)
+        posterior = repeat_posterior(self.infer(frames), copies)
         return Evidence(
             log_likelihood=self.score(posterior.rsample(), repeat_episodes(frames, copies)),
             divergences={"kl_codes": normal_kl(posterior).sum(-1)},

@@ -43,20 +43,18 @@ class FusedGroupNorm(nn.GroupNorm):
 class ResidualBlock(nn.Module):
     """act(x + norm(conv(act(norm(conv(x)))))), with 3x3 convolutions that keep the shape [N, F, H, W].
 
-    The convolutions keep their biases, although batch norm cancels them: they are in the reference's
-    parameter count.
-
     The paper's basic decoder has transposed convolutions here. At stride 1 they are convolutions with the
     kernel turned by 180 degrees, and the initialiser is symmetric, so one block serves everywhere.
     """
 
     def __init__(self, filters: int, style: Style) -> None:
         super().__init__()
+        basic = style == "basic"
         self.residual = nn.Sequential(
-            residual_conv(filters),
+            residual_conv(filters, before_batch_norm=basic),
             normalisation(style, filters),
             activation(style),
-            residual_conv(filters),
+            residual_conv(filters, before_batch_norm=basic),
             normalisation(style, filters),
         )
         self.activation = activation(style)

@@ -47,13 +47,22 @@ def doubling_conv(filters: int) -> nn.ConvTranspose2d:
     return layer
 
 
-def residual_conv(filters: int) -> nn.Conv2d:
+class CancelledBiasConv2d(nn.Conv2d):
+    """A convolution in front of batch norm, which would subtract the bias again. The bias is in the reference's
+    parameter count; adding it, and summing its gradient, which is zero, would cost a pass over the features each."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.conv2d(features, self.weight, None, self.stride, self.padding)
+
+
+def residual_conv(filters: int, *, before_batch_norm: bool) -> nn.Conv2d:
     """He-normal 3x3 convolution that keeps the size.
 
     The weights come from a normal of variance 1.3 * 2 / fan_in, cut at two standard deviations;
     the factor 1.3 makes up for the cut (1.3 * TRUNCATED_STD**2 is 1.006).
     """
-    layer = nn.Conv2d(filters, filters, kernel_size=3, padding=1)
+    kind = CancelledBiasConv2d if before_batch_norm else nn.Conv2d
+    layer = kind(filters, filters, kernel_size=3, padding=1)
     _truncated_normal_(layer.weight, std=math.sqrt(1.3 * 2 / (filters * 3 * 3)))
     _zero_bias_(layer)
     return layer

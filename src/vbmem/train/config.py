@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import types
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -100,8 +99,10 @@ def from_dict(values: dict[str, Any]) -> RunConfig:
     return config
 
 
-def load_config(text: str) -> RunConfig:
-    return from_dict(json.loads(text))
+def model_from_dict(values: dict[str, Any]) -> ModelConfig:
+    """The settings of a model alone, which carry their kind."""
+    config: ModelConfig = _build(ModelConfig, values)
+    return config
 
 
 def _build(kind: Any, value: Any) -> Any:

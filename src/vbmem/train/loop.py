@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from rich.console import Console
 from torch import Tensor
 
 from vbmem.data import ImageSet
-from vbmem.files import write_atomically
 from vbmem.linalg import NumericalError
 from vbmem.models import MemoryModel
 from vbmem.train.checkpoint import (
@@ -35,7 +33,8 @@ from vbmem.train.config import RunConfig, to_dict
 from vbmem.train.evaluate import Evaluation
 from vbmem.train.interrupt import AtOnce, deferred_interrupt
 from vbmem.train.log import Display, RunLog
-from vbmem.train.setup import make_model, make_source, read_config
+from vbmem.train.norms import FreshStatistics
+from vbmem.train.setup import make_model, make_source, read_config, write_config
 from vbmem.train.step import TrainingStep
 
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
@@ -71,6 +70,7 @@ class Trainer:
             self.model.compile_parts()
         self.source = make_source(config.data, images, "train", config.seed, device)
         self.validate = Evaluation(self.model, make_source(config.data, images, "valid", config.seed + 1, device))
+        self.fresh_statistics = FreshStatistics(self.model, self.source)
         self.progress = Progress(stage_epochs=config.stages[0].epochs)
         self.parameters: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         self.averages = [p.detach().clone() for p in self.parameters] if config.averaging else []
@@ -120,20 +120,12 @@ class Trainer:
         self._look(display, started, first)
         trained, skipped = step.means(), int(step.skipped)
         progress.seconds += time.monotonic() - started
-        with self._averaged():
-            try:
-                validated = self.validate(progress.epoch)
-            except NumericalError:  # as bad as a NaN, which is what CUDA gives
-                validated = {"elbo_per_frame": math.nan, "standard_error": math.nan}
         progress.epoch += 1
         progress.stage_epoch += 1
         progress.batch = 0
         step.reset()
+        validated, better = self._validate(batches)
         bound = validated["elbo_per_frame"]
-        better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
-        if better:
-            progress.best, progress.best_epoch = bound, progress.stage_epoch
-            self._keep_best()
         log.event(
             "epoch",
             progress.epoch,
@@ -156,6 +148,22 @@ class Trainer:
             raise KeyboardInterrupt
         if finished or time.monotonic() - self._saved > SAVE_EVERY:
             self._save()
+
+    def _validate(self, batches: Tensor) -> tuple[dict[str, float], bool]:
+        """The bound on the validation pictures, and whether it is the best so far; the best weights are kept."""
+        progress = self.progress
+        with self._averaged():
+            try:
+                with self.fresh_statistics(batches):
+                    validated = self.validate(progress.epoch - 1)
+                    bound = validated["elbo_per_frame"]
+                    better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
+                    if better:
+                        progress.best, progress.best_epoch = bound, progress.stage_epoch
+                        self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+            except NumericalError:  # as bad as a NaN, which is what CUDA gives
+                return {"elbo_per_frame": math.nan, "standard_error": math.nan}, False
+        return validated, better
 
     def _look(self, display: Display, started: float, first: int) -> None:
         """Show where the epoch stands; stop where training has broken down."""
@@ -240,11 +248,6 @@ class Trainer:
             finally:
                 torch._foreach_copy_(self.parameters, own)
 
-    def _keep_best(self) -> None:
-        """Remember the weights as they were validated."""
-        with self._averaged():
-            self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-
     def _save(self) -> None:
         """Write best.safetensors, and last.safetensors, which alone is what the run goes on from."""
         if self._best:
@@ -289,8 +292,7 @@ class Trainer:
             self.run_dir.mkdir(parents=True, exist_ok=True)
             for leftover in self.run_dir.glob(".*.partial"):  # of a process that was killed while writing
                 leftover.unlink()
-            text = json.dumps(to_dict(self.config), indent=1) + "\n"
-            write_atomically(self.run_dir / "config.json", text.encode())
+            write_config(self.run_dir, self.config, self.model.frame)
             self._save()
         except OSError as error:
             raise OSError(f"cannot write checkpoints to {self.run_dir}: {error.strerror or error}") from error

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 from vbmem.data import EpisodeSource, ImageSet, Part
+from vbmem.files import write_atomically
 from vbmem.models import EpisodicModel, FrameFormat
 from vbmem.train.checkpoint import CheckpointError, load_checkpoint, load_weights
-from vbmem.train.config import DataConfig, RunConfig, load_config
+from vbmem.train.config import DataConfig, RunConfig, from_dict, to_dict
 
 
 def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
@@ -56,11 +59,23 @@ def load_run(run_dir: Path, images: ImageSet, device: torch.device) -> tuple[Run
     return config, model.eval()
 
 
+def write_config(run_dir: Path, config: RunConfig, frame: FrameFormat) -> None:
+    values = to_dict(config) | {"frame": asdict(frame)}
+    write_atomically(run_dir / "config.json", (json.dumps(values, indent=1) + "\n").encode())
+
+
 def read_config(run_dir: Path) -> RunConfig:
+    return read_run(run_dir)[0]
+
+
+def read_run(run_dir: Path) -> tuple[RunConfig, FrameFormat]:
+    """How a run was made, and the pictures it was made for."""
     path = run_dir / "config.json"
     if not path.is_file():
         raise CheckpointError(f"{run_dir} is no run directory: it has no config.json")
     try:
-        return load_config(path.read_text())
+        values = json.loads(path.read_text())
+        frame = FrameFormat(**values.pop("frame"))
+        return from_dict(values), frame
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged or was saved by another vbmem ({error})") from error

@@ -19,7 +19,7 @@ WARM_UP_STEPS = 3  # real steps, run before the capture so that libraries have m
 
 
 class TrainingStep:
-    """Adam on the negative bound per frame, with clipping; a step with a non-finite gradient changes nothing.
+    """Adam on the negative bound per frame, with clipping; a step with a non-finite gradient leaves the weights alone.
 
     Args:
         copies: how often every episode counts.
@@ -47,7 +47,7 @@ class TrainingStep:
         self.counted = torch.zeros((), device=device)  # the other steps since `reset`
         self.names: list[str] = []  # of what the model reports
         self.sums = torch.zeros(0, device=device)  # of that, in the same order, over the counted steps
-        self._statistics = model.gathered_buffers()
+        self._statistics = model.gathered_statistics()
         self._statistics_before = self._statistics.clone()
         self._frames = torch.compile(source.frames, dynamic=False) if device.type == "cuda" else source.frames
         self._run = graphed(self._step, source)
@@ -86,12 +86,10 @@ class TrainingStep:
 
     @torch.no_grad()
     def _finish(self, bad: Tensor, reports: dict[str, Tensor] | None = None) -> None:
-        """Keep count; undo what a bad step did to batch norm's statistics, and leave the averages as they are."""
+        """Keep count, move the averages towards the weights, undo what a bad step did to batch norm's statistics."""
         self._statistics.copy_(torch.where(bad > 0, self._statistics_before, self._statistics))
         if self.averages:
-            steps = torch._foreach_sub(self.parameters, self.averages)
-            torch._foreach_mul_(steps, (1 - self.decay) * (1 - bad))
-            torch._foreach_add_(self.averages, steps)
+            torch._foreach_lerp_(self.averages, self.parameters, 1 - self.decay)
         self.skipped += bad
         self.streak.copy_((self.streak + bad) * bad)
         self.counted += 1 - bad

@@ -1,0 +1,130 @@
+"""Joint assignments of a tree's partitions, p(s^(1), .., s^(G)) = prod_g p(s^(g) | s^(1), .., s^(g-1)).
+
+A tree addresses each partition on its own, but the parts of one code belong together. How, is learned here from the
+written frames' q(s_t^(g) = h) = theta_gth, [G, T, H]. A mixture is the case G = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from vbmem.memory.checks import check_clusters, check_size
+
+
+@dataclass(frozen=True)
+class PrefixCounts:
+    """p(s^(g) = h | prefix) ~ sum of theta_gth over the frames whose most probable clusters before g are the prefix.
+
+    Only prefixes that occurred are kept. As theta is soft, others can be drawn: theirs is the sum over all frames.
+    """
+
+    prefixes: tuple[Tensor, ...]  # of every partition int64 [P_g, g], no two rows alike; P_0 = 1
+    counts: tuple[Tensor, ...]  # [P_g, H]
+
+    @staticmethod
+    def of(assignment: Tensor) -> PrefixCounts:
+        """Count the frames of one episode: theta [G, T, H], 0 where a frame is masked."""
+        if assignment.ndim != 3 or not assignment.is_floating_point() or not bool(assignment.any()):
+            got = f"{assignment.dtype} {list(assignment.shape)}"
+            raise ValueError(f"assignment must be floats [G, T, H] with a frame that is not masked, got {got}")
+        theta = assignment.detach()[:, assignment.any(-1).any(0)]
+        if not bool((theta >= 0).all() & ((theta.sum(-1) - 1).abs() < 1e-3).all()):
+            raise ValueError("assignment must hold probabilities, which sum to 1 over the clusters of every frame")
+        prefixes, counts, hard = [], [], theta.argmax(-1).mT  # [T, G]
+        for g, soft in enumerate(theta):
+            numbers = _number(hard[:, :g], soft.shape[-1])
+            size = int(numbers.max()) + 1
+            prefixes.append(hard.new_zeros(size, g).index_put((numbers,), hard[:, :g]))
+            counts.append(soft.new_zeros(size, soft.shape[-1]).index_add(0, numbers, soft))
+        return PrefixCounts(tuple(prefixes), tuple(counts))
+
+    def probabilities(self, prefix: Tensor) -> Tensor:
+        """p(s^(g+1) = h | s^(1..g) = prefix): int64 [n, g], g < G -> [n, H]."""
+        if prefix.ndim != 2 or prefix.shape[1] >= len(self.counts):
+            raise ValueError(f"prefix must be [n, g] with g < {len(self.counts)} partitions, got {list(prefix.shape)}")
+        check_clusters(prefix, tuple(prefix.shape), self.counts[0].shape[-1])
+        return self._conditional(prefix)
+
+    def sample(self, n: int, generator: torch.Generator | None = None, *, first: Tensor | None = None) -> Tensor:
+        """`n` joint assignments, one partition after the other: int64 [G, n]; the `first` can be given, int64 [n]."""
+        drawn = self.prefixes[0].new_empty(check_size("n", n), 0)
+        if first is not None:
+            check_clusters(first, (n,), self.counts[0].shape[-1])
+            drawn = first.unsqueeze(-1)
+        while drawn.shape[1] < len(self.counts):
+            cumulative = self._conditional(drawn).cumsum(-1)
+            level = cumulative[:, -1:] * torch.empty_like(cumulative[:, -1:]).uniform_(generator=generator)
+            # The first cluster beyond the level: never one of probability 0.
+            drawn = torch.cat([drawn, torch.searchsorted(cumulative, level, right=True)], dim=-1)
+        return drawn.mT
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, for a file: "prefixes.0", "prefixes.1", .., "counts.0", .."""
+        return {f"{f.name}.{g}": tensor for f in fields(self) for g, tensor in enumerate(getattr(self, f.name))}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Inverse of `tensors`; other names are passed over."""
+        names = [[f"{f.name}.{g}" for g in range(len(tensors))] for f in fields(cls)]
+        loaded = cls(*(tuple(tensors[name] for name in level if name in tensors) for level in names))
+        shapes = [tuple(prefix.shape) for prefix in loaded.prefixes]
+        matching = shapes == [(len(counts), g) for g, counts in enumerate(loaded.counts)]
+        if not shapes or not matching or min(map(len, vars(loaded).values())) < len(shapes) - 1:
+            raise ValueError(f"{cls.__name__} needs all parts of every partition, got prefixes of the shapes {shapes}")
+        return loaded
+
+    def _conditional(self, prefix: Tensor) -> Tensor:
+        known, counts = self.prefixes[prefix.shape[1]], self.counts[prefix.shape[1]]
+        numbers = _number(torch.cat([known, prefix]), counts.shape[-1])
+        rows = torch.full_like(numbers, -1)  # -1 is the last row, the sum over all frames
+        rows[numbers[: len(known)]] = torch.arange(len(known), device=rows.device)
+        chosen = torch.cat([counts, counts.sum(0, keepdim=True)])[rows[numbers[len(known) :]]]
+        return chosen / chosen.sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class PrefixNetworks(PrefixCounts):
+    """p(s^(g) = . | prefix) = softmax(tanh(x A) B), x the one-hot prefix; for the first partition the counts."""
+
+    inner: tuple[Tensor, ...]  # A of the second, third, .. partition, [g H, hidden]; no bias, as x sums to a constant
+    outer: tuple[Tensor, ...]  # B, [hidden, H]
+
+    @classmethod
+    @torch.enable_grad()
+    def fit(cls, assignment: Tensor, hidden: int = 32, steps: int = 200, seed: int = 0) -> PrefixNetworks:
+        """Adam on the cross-entropy to theta [G, T, H], which needs the counts only. A starts at random, B at 0."""
+        table = PrefixCounts.of(assignment)
+        inner, outer, random = [], [], torch.Generator().manual_seed(seed)
+        for g, (prefixes, counts) in enumerate(zip(table.prefixes[1:], table.counts[1:], strict=True), start=1):
+            A = torch.randn(g * counts.shape[-1], check_size("hidden", hidden), generator=random).to(counts) / g**0.5
+            B = counts.new_zeros(hidden, counts.shape[-1])
+            optimiser = torch.optim.Adam([A.requires_grad_(), B.requires_grad_()], lr=0.02)
+            for _ in range(check_size("steps", steps)):
+                optimiser.zero_grad()
+                (-(counts * _logits(prefixes, A, B).log_softmax(-1)).sum() / counts.sum()).backward()
+                optimiser.step()
+            inner.append(A.detach())
+            outer.append(B.detach())
+        return cls(table.prefixes, table.counts, tuple(inner), tuple(outer))
+
+    def _conditional(self, prefix: Tensor) -> Tensor:
+        g = prefix.shape[1]
+        return _logits(prefix, self.inner[g - 1], self.outer[g - 1]).softmax(-1) if g else super()._conditional(prefix)
+
+
+def _logits(prefix: Tensor, A: Tensor, B: Tensor) -> Tensor:
+    return (one_hot(prefix, B.shape[-1]).flatten(1).to(A) @ A).tanh() @ B
+
+
+def _number(rows: Tensor, clusters: int) -> Tensor:
+    """Numbers 0, 1, .. for the different rows of [N, g]; column by column, as clusters^g would overflow."""
+    numbers = rows.new_zeros(len(rows))
+    for column in rows.mT:
+        numbers = (numbers * clusters + column).unique(return_inverse=True)[1]
+    return numbers

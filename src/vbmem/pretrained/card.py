@@ -1,0 +1,53 @@
+"""The model card: what a model is, where it comes from and what it cannot do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HEADER = """---
+library_name: vbmem
+license: apache-2.0
+pipeline_tag: unconditional-image-generation
+tags: [generative-memory, variational-bayes, meta-learning]
+{datasets}---
+"""
+
+USE = """## Use
+
+```python
+import vbmem
+
+model = vbmem.load({name!r})
+memory = model.write("folder-of-pictures")
+pictures = model.generate(memory, 64)
+```
+"""
+
+LIMITS = """## Limits
+
+- Trained on small natural pictures of {size} x {size} pixels. Larger ones are shrunk to that; others, such as text or
+  medical scans, are reconstructed badly.
+- Pictures are as blurred as a variational autoencoder's of this size.
+- A memory holds codes, not pictures, but pictures that resemble the written ones can be drawn from it: treat a memory
+  of private pictures as private.
+"""
+
+
+def render_card(config: dict[str, Any], parameters: int) -> str:
+    """README.md of a model directory, with the metadata header the Hub reads."""
+    card, frame = config["card"], config["frame"]
+    dataset = card.get("data")
+    facts = [f"- {name}: {value}" for name, value in card.items()]
+    kind = config["model"].get("memory", config["model"]["kind"])
+    parts = [
+        HEADER.format(datasets=f"datasets: [{dataset}]\n" if dataset in ("cifar10", "mnist") else ""),
+        f"# {config['name']}\n",
+        f"A {kind} model over {frame['size']} x {frame['size']} pictures, {parameters:,} parameters, after "
+        '"Meta-Learning with\nVariational Bayes" (Lingle 2020).\n',
+    ]
+    if "memory" in config["model"]:
+        parts.append(USE.format(name=config["name"]))
+    if facts:
+        parts += ["## Where it comes from\n", "\n".join(facts) + "\n"]
+    parts.append(LIMITS.format(size=frame["size"]))
+    return "\n".join(parts)

@@ -1,0 +1,73 @@
+"""Whatever people have as pictures, as frames for a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from vbmem.data.errors import DataError
+from vbmem.data.pictures import read_folder, read_picture
+from vbmem.models import FrameFormat
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    Pictures = (
+        Tensor
+        | npt.NDArray[Any]
+        | str
+        | os.PathLike[str]
+        | Image.Image
+        | Sequence[str | os.PathLike[str] | Image.Image]
+    )
+
+
+def as_frames(images: Pictures, frame: FrameFormat, *, progress: bool = False) -> Tensor:
+    """Frames [T, channels, H, W], uint8 or float in [0, 1]: arrays as they are, pictures cropped and resized.
+
+    Args:
+        images: a tensor or array [T, channels, H, W] (or one frame without T), uint8 or float in [0, 1]; a folder;
+            a picture or a list of pictures, each a file or a PIL image.
+    """
+    if isinstance(images, (Tensor, np.ndarray)):
+        return _checked(torch.as_tensor(images), frame)
+    if isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
+        pixels = read_folder(Path(images), frame.size, progress, frame.channels).x_train
+    else:
+        pictures = images if isinstance(images, Sequence) and not isinstance(images, str) else [images]
+        if not pictures:
+            raise DataError("no pictures were given; expected at least one")
+        pixels = np.stack([read_picture(picture, frame.size, frame.channels) for picture in pictures])
+    return torch.from_numpy(pixels).movedim(-1, 1)
+
+
+def to_unit(frames: Tensor) -> Tensor:
+    """Bytes as the middle of the interval that dequantisation fills, (x + 1/2) / 256; floats as they are."""
+    return (frames.float() + 0.5) / 256 if frames.dtype == torch.uint8 else frames.float()
+
+
+def _checked(frames: Tensor, frame: FrameFormat) -> Tensor:
+    shape = (frame.channels, frame.size, frame.size)
+    if frames.ndim == 3:
+        frames = frames.unsqueeze(0)
+    if frames.ndim != 4 or tuple(frames.shape[1:]) != shape:
+        expected = ", ".join(map(str, shape))
+        advice = "move the channels with .permute(0, 3, 1, 2)" if frames.shape[-1:] == shape[:1] else "resize them"
+        raise ValueError(f"expected frames of shape [T, {expected}], got {list(frames.shape)}; {advice}")
+    if not len(frames):
+        raise ValueError("no frames were given; expected at least one")
+    if frames.dtype == torch.uint8:
+        return frames
+    if not frames.is_floating_point():
+        raise ValueError(f"frames must be uint8 or floating-point in [0, 1], got {frames.dtype}")
+    low, high = float(frames.min()), float(frames.max())
+    if not 0 <= low <= high <= 1:  # also refuses NaN
+        raise ValueError(f"floating-point frames must lie in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
+    return frames

@@ -1,0 +1,243 @@
+"""A trained model the way a person would use it: write pictures into a memory, generate, read, score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor
+
+from vbmem.memory.prefixes import PrefixCounts
+from vbmem.memory.variational import VariationalMemory
+from vbmem.models import FrameFormat, MemoryModel
+from vbmem.nets import CodePosterior, Pixels
+from vbmem.pretrained.inputs import as_frames, to_unit
+from vbmem.pretrained.written import WrittenMemory
+
+if TYPE_CHECKING:
+    from vbmem.pretrained.inputs import Pictures
+
+CHUNK = 256  # frames that go through the networks at a time
+LONG = 2048  # frames from which on a call shows how far it is
+
+
+@dataclass(frozen=True)
+class Model:
+    """Networks and the memory they were trained with. Nothing here needs or keeps gradients.
+
+    Pictures are tensors or arrays [T, channels, H, W] (uint8, or float in [0, 1]), a folder, or a list of files or
+    PIL images. What comes back is float in [0, 1], on the model's device.
+    """
+
+    network: MemoryModel
+    memory: VariationalMemory
+    name: str
+    fingerprint: str
+    """Of the weights. A memory knows the fingerprint of the model that wrote it."""
+    card: dict[str, Any] = field(default_factory=dict)
+    """Where the model comes from: data, schedule, test bound."""
+
+    @property
+    def frame(self) -> FrameFormat:
+        return self.network.frame
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    def resize(self, **sizes: int) -> Self:
+        """The same networks over a memory of other sizes, for example `resize(clusters=100)`; nothing is retrained."""
+        return replace(self, memory=self.memory.resize(**sizes))
+
+    @torch.no_grad()
+    def encode(self, images: Pictures) -> CodePosterior:
+        """q(z | x) of every picture, [T, C]."""
+        frames = as_frames(images, self.frame, progress=True)
+        chunks = [self.network.infer(x.unsqueeze(0)) for x in self._chunks(frames, "encoding")]
+        return CodePosterior(*(torch.cat([getattr(q, part)[0] for q in chunks]) for part in ("mean", "var")))
+
+    @torch.no_grad()
+    def decode(self, codes: Tensor, *, sample: bool = False, generator: torch.Generator | None = None) -> Tensor:
+        """Mean (or sampled) pictures of codes [.., C]: [.., channels, H, W]."""
+
+        def pictures(pixels: Pixels) -> Tensor:
+            return pixels.sample(generator) if sample else pixels.mean
+
+        flat = [pictures(self.network.decode(part)) for part in codes.reshape(-1, codes.shape[-1]).split(CHUNK)]
+        decoded: Tensor = torch.cat(flat).unflatten(0, codes.shape[:-1])
+        return decoded
+
+    @torch.no_grad()
+    def write(
+        self, images: Pictures, *, iterations: int | None = None, generator: torch.Generator | None = None
+    ) -> WrittenMemory:
+        """Write an episode of pictures into a fresh memory: encode, then a few closed-form updates."""
+        return self.write_codes(self.encode(images).mean, iterations=iterations, generator=generator)
+
+    @torch.no_grad()
+    def write_codes(
+        self, codes: Tensor, *, iterations: int | None = None, generator: torch.Generator | None = None
+    ) -> WrittenMemory:
+        """Write codes [T, C] that `encode` gave."""
+        state, addresses = self.memory.write(codes, iterations or self.network.iterations, generator=generator)
+        theta = addresses.assignment if self.memory.partitions > 1 else addresses.assignment.unsqueeze(0)
+        return WrittenMemory(self.memory, state, PrefixCounts.of(theta), len(codes), self.name, self.fingerprint)
+
+    @torch.no_grad()
+    def generate(
+        self,
+        memory: WrittenMemory,
+        count: int,
+        *,
+        by_cluster: bool = False,
+        sample_memory: bool = True,
+        sample_codes: bool = True,
+        sample_pixels: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """New pictures from a memory alone (paper, G.1): [count, channels, H, W].
+
+        Clusters are drawn as often as the episode used them. The paper samples everything; the default shows the mean
+        pixels, since sampled ones only add independent noise.
+
+        Args:
+            by_cluster: `count` pictures from every cluster, [H, count, ..]; of a tree, its first partition's clusters.
+            sample_memory: draw the memory anew for every picture; otherwise its mean.
+            sample_codes: draw the code around what the memory says; otherwise its mean.
+            sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
+        """
+        return self.decode(
+            self.generate_codes(
+                memory,
+                count,
+                by_cluster=by_cluster,
+                sample_memory=sample_memory,
+                sample_codes=sample_codes,
+                generator=generator,
+            ),
+            sample=sample_pixels,
+            generator=generator,
+        )
+
+    @torch.no_grad()
+    def generate_codes(
+        self,
+        memory: WrittenMemory,
+        count: int,
+        *,
+        by_cluster: bool = False,
+        sample_memory: bool = True,
+        sample_codes: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """The codes of such pictures, [count, C], or [H, count, C]."""
+        self._check(memory)
+        first = None
+        if by_cluster:
+            first = torch.arange(memory.memory.clusters, device=self.device).repeat_interleave(count)
+        total = count if first is None else len(first)
+        clusters = memory.assignments.sample(total, generator, first=first)
+        codes = memory.memory.sample(
+            memory.state,
+            total,
+            generator,
+            clusters=clusters if memory.memory.partitions > 1 else clusters[0],
+            sample_memory=sample_memory,
+            sample_codes=sample_codes,
+        )
+        return codes.unflatten(0, (-1, count)) if by_cluster else codes
+
+    @torch.no_grad()
+    def read(
+        self,
+        memory: WrittenMemory,
+        images: Pictures,
+        steps: int = 12,
+        *,
+        sample_memory: bool = False,
+        sample_codes: bool = False,
+        sample_pixels: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Iterative reading (paper, G.2): each step encodes the last pictures, reads them from memory and decodes.
+
+        Returns every step, [steps, T, channels, H, W]. With the defaults, means throughout, it recalls: noisy or
+        damaged pictures settle on what the memory holds. With everything sampled it is the paper's chain.
+        """
+        self._check(memory)
+        if steps < 1:
+            raise ValueError(f"steps must be at least 1, got {steps}")
+        frames = as_frames(images, self.frame, progress=True)
+        results = []
+        with _progress("reading", steps, len(frames) * steps) as advance:
+            for _ in range(steps):
+                codes = torch.cat([self.network.infer(x.unsqueeze(0)).mean[0] for x in self._chunks(frames)])
+                draws = {"sample_memory": sample_memory, "sample_codes": sample_codes}
+                codes = memory.memory.read(memory.state, codes, generator, **draws)
+                frames = self.decode(codes, sample=sample_pixels, generator=generator)
+                results.append(frames)
+                advance()
+        return torch.stack(results)
+
+    @torch.no_grad()
+    def score(
+        self, memory: WrittenMemory, images: Pictures, *, samples: int = 1, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """A lower bound on log p(x | memory) of every picture, in nats, [T]; low means new to the memory.
+
+        E_q(z) log p(x | z) - KL(q(z) || p(z | s, w, memory)) - KL(q(w|s)) - KL(q(s)), with the best q(s), q(w|s) for
+        each picture by itself; the first term is the mean over `samples` draws of z.
+        """
+        self._check(memory)
+        frames = as_frames(images, self.frame, progress=True)
+        scores = []
+        for x in self._chunks(frames, "scoring"):
+            q = self.network.infer(x.unsqueeze(0))
+            q = CodePosterior(q.mean[0].unsqueeze(1), q.var[0].unsqueeze(1))  # every picture an episode: [n, 1, C]
+            addresses = memory.memory.address(memory.state, q.mean)
+            terms = memory.memory.bound(q.mean, memory.state, addresses, q.var).terms()
+            divergence = terms["kl_codes"] + terms["kl_assignments"] + terms["kl_weights"]
+            draws = [self.network.score(q.rsample(generator), x.unsqueeze(1)) for _ in range(samples)]
+            scores.append(torch.stack(draws).mean(0) - divergence)
+        return torch.cat(scores)
+
+    def save(self, directory: str | Path) -> None:
+        """Save as a model directory, which `vbmem.load` reads."""
+        from vbmem.pretrained.directory import save_network
+
+        sizes = {size: value for size, value in self.memory.config().items() if size in ("rows", "clusters")}
+        settings = replace(self.network.config, **sizes)
+        save_network(self.network, Path(directory), self.name, self.card, settings=settings)
+
+    def _check(self, memory: WrittenMemory) -> None:
+        if memory.fingerprint != self.fingerprint:
+            raise ValueError(
+                f"this memory was written by the model {memory.model!r} ({memory.fingerprint}), not by "
+                f"{self.name!r} ({self.fingerprint}); load that model, or write the pictures again with this one"
+            )
+
+    def _chunks(self, frames: Tensor, description: str | None = None) -> Iterator[Tensor]:
+        """Float frames on the device, a chunk at a time."""
+        chunks = frames.split(CHUNK)
+        with _progress(description or "", len(chunks), len(frames) if description else 0) as advance:
+            for chunk in chunks:
+                yield to_unit(chunk.to(self.device))
+                advance()
+
+
+@contextmanager
+def _progress(description: str, total: int, work: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error, where there is enough work to wait for and a terminal to show it on."""
+    console = Console(stderr=True)
+    if work < LONG or not console.is_terminal:
+        yield lambda: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda: bar.advance(task)
