@@ -6,9 +6,8 @@ READY  := $(VENV)/.ready
 
 .PHONY: demo test check format bench clean
 
-demo: $(READY)  ## a memory of digits, and figure 2 on a small grid; pictures in demo/
+demo: $(READY)  ## an episode written into memory, pictures generated and recalled from it: demo/index.html
 	$(BIN)/vbmem demo --out demo
-	$(BIN)/vbmem figure2 --out demo --rows 8 32 128 --code-sizes 50 200 800
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/pytest -n auto

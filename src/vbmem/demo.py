@@ -1,42 +1,184 @@
-"""The demonstration: train a small model on digits, write an episode into memory, generate from the memory alone."""
+"""The demonstration: write an episode into memory, generate, recall and judge novelty; a page to look at."""
 
 from __future__ import annotations
 
+import html
+import io
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from PIL import Image
 from rich.console import Console
+from torch import Tensor
 
+import vbmem
 from vbmem.data import load_images
-from vbmem.models import MemoryModel
+from vbmem.data.photographs import Photograph, photograph_crops
+from vbmem.files import write_atomically
 from vbmem.paper.presets import get_preset
 from vbmem.pictures import grid, save_picture
-from vbmem.train import Trainer, load_run, make_source
+from vbmem.pretrained.inputs import as_frames, to_unit
+from vbmem.train import Trainer, make_source
 
-PRESET = "digits-mixture"
+DIGITS = "digits-mixture"
+MODEL = "cifar10-mixture"
+FRAMES = 64
+STEPS, RECALL_STEPS = 12, 3
+NOISE = 0.4
+COLUMNS, SCALE = 16, 2
 
 
-def demo(out: Path, console: Console) -> None:
-    """Leaves in `out` the run, the episode and what was generated and recalled from its memory."""
-    config, images, device = get_preset(PRESET), load_images("digits"), torch.device("cpu")
-    run_dir = out / "run"
-    console.print(f"training {PRESET} on 8 x 8 digits")
-    Trainer(config, images, run_dir, device, resume=(run_dir / "last.safetensors").exists(), console=console).run()
-    _, model = load_run(run_dir, images, device)
-    assert isinstance(model, MemoryModel)
-    episode = next(make_source(config.data, images, "test", 0, device).epoch(0))[:1]  # [1, T, 1, 8, 8]
+@dataclass(frozen=True)
+class Exhibit:
+    """A picture on the page."""
+
+    file: str
+    title: str
+    caption: str
+
+
+def demo(out: Path, console: Console, images: Path | None = None) -> Path:
+    """Leaves index.html and its pictures in `out`; the page's path."""
+    model = vbmem.load(MODEL)
     generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        codes = model.head(model.embed(episode)).mean
+    episode, source = _episode(model, images)
+    others = _crops(model, "flower")
+    for _ in range(2):  # the first time libraries are loaded; the times said are those of the second
         started = time.perf_counter()
-        state, _ = model.memory.write(codes, generator=generator)
-        milliseconds = 1e3 * (time.perf_counter() - started)
-        generated = model.decode(model.memory.sample(state, 32, generator)[0]).mean
-        recalled = model.decode(model.memory.reconstruct(state, codes)[0]).mean
-    size = sum(t.numel() * t.element_size() for t in (state.row_mean, state.row_cov, state.loc_mean, state.loc_var))
-    console.print(f"wrote {episode.shape[1]} digits into a memory of {size / 1024:.1f} kB in {milliseconds:.0f} ms")
-    pictures = {"digits-episode.png": episode[0], "digits-recalled.png": recalled, "digits-generated.png": generated}
+        codes = model.encode(episode).mean
+        encoded = time.perf_counter()
+        memory = model.write_codes(codes, generator=generator)
+        written = time.perf_counter()
+    times = f"{1e3 * (encoded - started):.0f} ms to encode, {1e3 * (written - encoded):.0f} ms to write"
+    console.print(f"wrote {len(episode)} pictures into a memory of {memory.nbytes / 1024:.0f} kB: {times}")
+
+    exhibits: list[Exhibit] = []
+
+    def show(file: str, title: str, caption: str, *frames: Tensor) -> None:
+        save_picture(grid(torch.cat(frames), COLUMNS, SCALE), out / file)
+        exhibits.append(Exhibit(file, title, caption))
+
+    kept = f"All that is kept of them is {memory.nbytes / 1024:.0f} kB ({times})."
+    show("episode.png", "The episode", f"{len(episode)} pictures: {source}. {kept}", episode)
+
+    samples = model.generate(memory, FRAMES, generator=generator)
+    show("generated.png", "Generated", "New pictures drawn from the memory alone.", samples)
+    chains = model.read(memory, samples, STEPS, sample_memory=True, sample_codes=True, generator=generator)
+    _save_animation([samples, *chains], out / "reading.gif")
+    caption = f"Each of them read from memory {STEPS} times in a row: they settle on what was written."
+    exhibits.append(Exhibit("reading.gif", "Iterative reading", caption))
+
+    shown = episode[:COLUMNS]
+    noisy = (shown + NOISE * torch.randn(shown.shape, generator=generator)).clamp(0, 1)
+    known = torch.arange(shown.shape[-1]) < shown.shape[-1] // 2
+    masked = torch.where(known, shown, 0.5)
+    damaged = {"noisy": (noisy, "Strong noise", None), "masked": (masked, "Half of the picture missing", known)}
+    for name, (broken, what, pixels) in damaged.items():
+        alone = model.decode(model.encode(broken).mean)
+        recalled = model.read(memory, broken, RECALL_STEPS, known=pixels)[-1]
+        caption = f"{what}; encoder and decoder alone; recalled from memory; the picture as it was."
+        show(f"{name}.png", f"Recalled: {name}", caption, broken, alone, recalled, shown)
+
+    scores = {"written": model.score(memory, episode), "another photograph": model.score(memory, others)}
+    _save_histogram(scores, out / "novelty.png")
+    first, second = (float(values.mean()) for values in scores.values())
+    console.print(f"mean score: {first:.0f} nats for what was written, {second:.0f} for crops of another photograph")
+    caption = "Lower bound on log p(picture | memory): what the memory knows, and what is new to it."
+    exhibits.append(Exhibit("novelty.png", "Novelty", caption))
+
+    memory.save(out / "demo.memory")
+    page = out / "index.html"
+    write_atomically(page, _page(model.card, exhibits).encode())
+    console.print(f"look at {page}", soft_wrap=True)
+    return page
+
+
+def train_digits(out: Path, console: Console) -> None:
+    """Train the small digits model from scratch, and generate from one of its memories."""
+    config, digits, run_dir = get_preset(DIGITS), load_images("digits"), out / "run"
+    console.print(f"training {DIGITS} on 8 x 8 digits")
+    resume = (run_dir / "last.safetensors").exists()
+    Trainer(config, digits, run_dir, torch.device("cpu"), resume=resume, console=console).run()
+    model = vbmem.load(run_dir)
+    episode = next(make_source(config.data, digits, "test", 0, torch.device("cpu")).epoch(0))[0]
+    generator = torch.Generator().manual_seed(0)
+    memory = model.write(episode, generator=generator)
+    pictures = {
+        "digits-episode.png": episode,
+        "digits-recalled.png": model.read(memory, episode, 1)[0],
+        "digits-generated.png": model.generate(memory, 32, generator=generator),
+    }
     for name, frames in pictures.items():
-        save_picture(grid(frames, 16, scale=5), out / name)
+        save_picture(grid(frames, COLUMNS, scale=5), out / name)
     console.print("pictures: " + ", ".join(str(out / name) for name in pictures), soft_wrap=True)
+
+
+def _episode(model: vbmem.Model, images: Path | None) -> tuple[Tensor, str]:
+    if images is None:
+        return _crops(model, "china"), "crops of a photograph that scikit-learn carries"
+    return to_unit(as_frames(images, model.frame, progress=True), model.frame), f"the folder {images}"
+
+
+def _crops(model: vbmem.Model, photograph: Photograph) -> Tensor:
+    crops = photograph_crops(photograph, FRAMES, model.frame.size, channels=model.frame.channels)
+    return to_unit(torch.from_numpy(crops).movedim(-1, 1), model.frame)
+
+
+def _save_animation(steps: list[Tensor], path: Path) -> None:
+    frames = [grid(step, COLUMNS, SCALE) for step in steps]
+    palette = [frame.quantize(method=Image.Quantize.MEDIANCUT) for frame in frames]
+    durations = [900, *(250 for _ in steps[2:]), 2000]
+    buffer = io.BytesIO()
+    palette[0].save(buffer, "GIF", save_all=True, append_images=palette[1:], duration=durations, loop=0)
+    write_atomically(path, buffer.getvalue())
+
+
+def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.5, 2.6), layout="constrained")
+    axes = figure.add_subplot()
+    everything = torch.cat(list(scores.values()))
+    edges = torch.linspace(float(everything.min()), float(everything.max()), 40).tolist()
+    for name, values in scores.items():
+        axes.hist(values.tolist(), edges, alpha=0.7, label=name)
+    axes.set_xlabel("nats a picture")
+    axes.set_ylabel("pictures")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    write_atomically(path, buffer.getvalue())
+
+
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>vbmem: a memory written in milliseconds</title>
+<style>
+  body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
+  h1 {{ font-weight: 600; }} h2 {{ font-weight: 600; margin: 2.2rem 0 .2rem; }} p {{ margin: .2rem 0 .6rem; }}
+  img {{ max-width: 100%; height: auto; border: 1px solid #ddd; }}
+  footer {{ margin: 3rem 0; color: #666; font-size: .9rem; }}
+</style>
+<h1>A memory written in milliseconds</h1>
+<p>An encoder turns pictures into codes; a few closed-form updates write the codes into a memory. Everything below comes
+from that memory and the model <code>{model}</code>. Nothing was trained.</p>
+{exhibits}
+<footer>{origin}</footer>
+</html>
+"""
+
+
+def _page(card: dict[str, Any], exhibits: list[Exhibit]) -> str:
+    sections = [
+        f'<section><h2>{html.escape(e.title)}</h2><p>{html.escape(e.caption)}</p><img src="{e.file}" '
+        f'alt="{html.escape(e.title)}"></section>'
+        for e in exhibits
+    ]
+    origin = "; ".join(f"{name}: {value}" for name, value in card.items())
+    return PAGE.format(model=MODEL, exhibits="\n".join(sections), origin=html.escape(origin))

@@ -25,8 +25,8 @@ pictures = model.generate(memory, 64)
 
 LIMITS = """## Limits
 
-- Trained on small natural pictures of {size} x {size} pixels. Larger ones are shrunk to that; others, such as text or
-  medical scans, are reconstructed badly.
+- Trained on pictures of {size} x {size} pixels. Larger ones are shrunk to that; pictures unlike those it was trained
+  on are reconstructed badly.
 - Pictures are as blurred as a variational autoencoder's of this size.
 - A memory holds codes, not pictures, but pictures that resemble the written ones can be drawn from it: treat a memory
   of private pictures as private.

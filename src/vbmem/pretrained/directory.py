@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save
-from torch import Tensor
 
 from vbmem.files import read_tensors, write_atomically
-from vbmem.models import EpisodicModel, FrameFormat, MemoryModel, ModelConfig
+from vbmem.models import EpisodicModel, FrameFormat, MemoryModel
 from vbmem.pretrained.card import render_card
 from vbmem.pretrained.model import Model
-from vbmem.train.checkpoint import CheckpointError, under_prefix
+from vbmem.train.checkpoint import CheckpointError, Tensors, load_checkpoint, under_prefix
 from vbmem.train.config import model_from_dict, to_dict
 from vbmem.train.setup import read_run
 
@@ -43,10 +42,10 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
         source: the name of a model that comes with the package (`vbmem models` lists them), a directory made by
             `Model.save` or `vbmem export`, or the directory of a training run.
     """
-    network, name, card = load_network(source, device)
+    network, name, card, sizes = load_network(source, device)
     if not isinstance(network, MemoryModel):
         raise ModelError(f"{source} is a {type(network).__name__}, which has no memory to write; choose a memory model")
-    return Model(network, network.scaled_memory(), name, fingerprint(network), card)
+    return Model(network, network.scaled_memory().resize(**sizes), name, fingerprint(network), card)
 
 
 class Loaded(NamedTuple):
@@ -54,34 +53,31 @@ class Loaded(NamedTuple):
     name: str
     card: dict[str, Any]
     """Where it comes from."""
+    sizes: dict[str, int]
+    """To which its memory was resized."""
 
 
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> Loaded:
     """Networks of any model, with or without a memory, ready for evaluation."""
     directory = _find(source)
     config = _read_json(directory / "config.json")
-    card: dict[str, Any] = config.get("card", {})
-    if config.get("format") == FORMAT:
-        if config["version"] > VERSION:
-            raise ModelError(f"{directory} has version {config['version']}, this vbmem reads {VERSION}; upgrade vbmem")
-        name, path = config["name"], directory / WEIGHTS
-        settings, frame = model_from_dict(config["model"]), FrameFormat(**config["frame"])
-        tensors = _read_weights(path, device)
-    else:
-        try:
-            run, frame = read_run(directory)
-        except CheckpointError as error:
-            raise ModelError(str(error)) from error
-        name, path, settings = directory.resolve().name, directory / "best.safetensors", run.model
-        tensors = under_prefix("model", _read_weights(path, device))
-    network = settings.build(frame).to(device)
     try:
-        network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        is_model = config.get("format") == FORMAT
+        loaded, tensors = _open_model(directory, config) if is_model else _open_run(directory)
+    except CheckpointError as error:
+        raise ModelError(str(error)) from error
+    except ModelError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ModelError(f"{directory / 'config.json'} describes no model this vbmem can build ({error!r})") from error
+    try:
+        loaded.network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     except RuntimeError as error:
         raise ModelError(
-            f"{path} does not hold the weights that config.json describes; save the model again"
+            f"{directory} does not hold the weights that its config.json describes; save the model again"
         ) from error
-    return Loaded(network.eval().requires_grad_(False), name, card)
+    loaded.network.to(device).eval().requires_grad_(False)
+    return loaded
 
 
 def save_network(
@@ -90,22 +86,23 @@ def save_network(
     name: str,
     card: dict[str, Any],
     *,
-    settings: ModelConfig | None = None,
+    sizes: dict[str, int] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write a model directory.
 
     Args:
         card: where the model comes from.
-        settings: of the model, if other than those it was built from: a memory may have been resized.
+        sizes: of the memory, where it was resized. The network's own settings stay, for its prior follows from them.
         dtype: half precision halves the file.
     """
     config = {
         "format": FORMAT,
         "version": VERSION,
         "name": name,
-        "model": to_dict(settings or network.config),
+        "model": to_dict(network.config),
         "frame": asdict(network.frame),
+        "sizes": sizes or {},
         "card": card,
     }
     tensors = {
@@ -129,7 +126,7 @@ def fingerprint(network: EpisodicModel) -> str:
 
 def _find(source: str | Path) -> Path:
     names = shipped()
-    if source in names:
+    if str(source) in names:
         return Path(str(_package() / str(source)))
     if (Path(source) / "config.json").is_file():
         return Path(source)
@@ -155,10 +152,29 @@ def _read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _read_weights(path: Path, device: torch.device | str) -> dict[str, Tensor]:
+def _open_model(directory: Path, config: dict[str, Any]) -> tuple[Loaded, Tensors]:
+    if (version := config.get("version")) != VERSION:
+        raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
+    network = model_from_dict(config["model"]).build(FrameFormat(**config["frame"]))
+    loaded = Loaded(network, config["name"], config["card"], config.get("sizes", {}))
+    path = directory / WEIGHTS
     if not path.is_file():
         raise ModelError(f"{path} is missing; save or download the model again")
     try:
-        return read_tensors(path, device)[0]
+        return loaded, read_tensors(path, "cpu")[0]
     except SafetensorError as error:
         raise ModelError(f"{path} is cut short or damaged ({error}); save or download the model again") from error
+
+
+def _open_run(directory: Path) -> tuple[Loaded, Tensors]:
+    run, frame = read_run(directory)
+    tensors, progress = load_checkpoint(directory / "best.safetensors")
+    card: dict[str, Any] = {
+        "data": Path(run.data.dataset).name,  # of a folder the name: models are given away
+        "episodes": f"{run.data.batch_size} x {run.data.episode_length}",
+        "schedule": ", then ".join(f"{stage.epochs} epochs at {stage.learning_rate:g}" for stage in run.stages),
+        "seed": run.seed,
+    }
+    if progress.best is not None:
+        card["validation bound, nats a frame"] = f"{progress.best:.1f}"
+    return Loaded(run.model.build(frame), directory.resolve().name, card, {}), under_prefix("model", tensors)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from vbmem.data.errors import DataError
@@ -35,32 +36,55 @@ def as_frames(images: Pictures, frame: FrameFormat, *, progress: bool = False) -
     Args:
         images: a tensor or array [T, channels, H, W] (or one frame without T), uint8 or float in [0, 1]; a folder;
             a picture or a list of pictures, each a file or a PIL image.
+        progress: show how far the reading of a folder is, where there is a terminal.
     """
-    if isinstance(images, (Tensor, np.ndarray)):
-        return _checked(torch.as_tensor(images), frame)
+    if isinstance(images, np.ndarray):
+        if images.dtype.kind not in "biuf":
+            raise ValueError(f"frames must be uint8 or floating-point in [0, 1], got an array of {images.dtype}")
+        images = torch.from_numpy(np.array(images))  # copied: torch takes neither read-only nor mirrored arrays
+    if isinstance(images, Tensor):
+        return _checked(images, frame)
     if isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
+        progress = progress and Console(stderr=True).is_terminal
         pixels = read_folder(Path(images), frame.size, progress, frame.channels).x_train
     else:
-        pictures = images if isinstance(images, Sequence) and not isinstance(images, str) else [images]
-        if not pictures:
-            raise DataError("no pictures were given; expected at least one")
+        pictures = _listed(images)
         pixels = np.stack([read_picture(picture, frame.size, frame.channels) for picture in pictures])
     return torch.from_numpy(pixels).movedim(-1, 1)
 
 
-def to_unit(frames: Tensor) -> Tensor:
-    """Bytes as the middle of the interval that dequantisation fills, (x + 1/2) / 256; floats as they are."""
-    return (frames.float() + 0.5) / 256 if frames.dtype == torch.uint8 else frames.float()
+def to_unit(frames: Tensor, frame: FrameFormat) -> Tensor:
+    """Frames as in training: bytes as the middle of the interval that dequantisation fills, (x + 1/2) / 256, floats
+    as they are; for a model of binary frames rounded to 0 or 1."""
+    unit = (frames.float() + 0.5) / 256 if frames.dtype == torch.uint8 else frames.float()
+    return unit.round() if frame.likelihood == "bernoulli" else unit
+
+
+def _listed(images: Any) -> Sequence[str | os.PathLike[str] | Image.Image]:
+    from PIL import Image
+
+    pictures = images if isinstance(images, Sequence) and not isinstance(images, str) else [images]
+    if not pictures:
+        raise DataError("no pictures were given; expected at least one")
+    for picture in pictures:
+        if not isinstance(picture, (str, os.PathLike, Image.Image)):
+            raise ValueError(
+                f"pictures must be files or PIL images, got {type(picture).__name__}; arrays are given as one, "
+                "[T, channels, H, W]"
+            )
+    return pictures
 
 
 def _checked(frames: Tensor, frame: FrameFormat) -> Tensor:
-    shape = (frame.channels, frame.size, frame.size)
+    shape, given = (frame.channels, frame.size, frame.size), list(frames.shape)
     if frames.ndim == 3:
         frames = frames.unsqueeze(0)
     if frames.ndim != 4 or tuple(frames.shape[1:]) != shape:
         expected = ", ".join(map(str, shape))
-        advice = "move the channels with .permute(0, 3, 1, 2)" if frames.shape[-1:] == shape[:1] else "resize them"
-        raise ValueError(f"expected frames of shape [T, {expected}], got {list(frames.shape)}; {advice}")
+        advice = "give files or PIL images to have them resized"
+        if tuple(frames.shape[1:]) == (frame.size, frame.size, frame.channels):
+            advice = "move the channels with .permute(0, 3, 1, 2)"
+        raise ValueError(f"expected frames of shape [T, {expected}], got {given}; {advice}")
     if not len(frames):
         raise ValueError("no frames were given; expected at least one")
     if frames.dtype == torch.uint8:

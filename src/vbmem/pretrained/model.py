@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
+from vbmem.memory.checks import check_shape, check_size
 from vbmem.memory.prefixes import PrefixCounts
 from vbmem.memory.variational import VariationalMemory
 from vbmem.models import FrameFormat, MemoryModel
@@ -69,9 +70,10 @@ class Model:
         def pictures(pixels: Pixels) -> Tensor:
             return pixels.sample(generator) if sample else pixels.mean
 
+        check_shape("codes", codes, self.memory.code_size)
         flat = [pictures(self.network.decode(part)) for part in codes.reshape(-1, codes.shape[-1]).split(CHUNK)]
-        decoded: Tensor = torch.cat(flat).unflatten(0, codes.shape[:-1])
-        return decoded
+        decoded = torch.cat(flat)
+        return decoded.reshape(*codes.shape[:-1], *decoded.shape[1:])
 
     @torch.no_grad()
     def write(
@@ -85,8 +87,11 @@ class Model:
         self, codes: Tensor, *, iterations: int | None = None, generator: torch.Generator | None = None
     ) -> WrittenMemory:
         """Write codes [T, C] that `encode` gave."""
-        state, addresses = self.memory.write(codes, iterations or self.network.iterations, generator=generator)
-        theta = addresses.assignment if self.memory.partitions > 1 else addresses.assignment.unsqueeze(0)
+        if codes.ndim != 2:
+            raise ValueError(f"codes must be those of one episode, [T, C], got {list(codes.shape)}")
+        steps = self.network.iterations if iterations is None else iterations
+        state, addresses = self.memory.write(codes, steps, generator=generator)
+        theta = addresses.assignment.reshape(self.memory.partitions, len(codes), -1)
         return WrittenMemory(self.memory, state, PrefixCounts.of(theta), len(codes), self.name, self.fingerprint)
 
     @torch.no_grad()
@@ -138,6 +143,7 @@ class Model:
     ) -> Tensor:
         """The codes of such pictures, [count, C], or [H, count, C]."""
         self._check(memory)
+        check_size("count", count)
         first = None
         if by_cluster:
             first = torch.arange(memory.memory.clusters, device=self.device).repeat_interleave(count)
@@ -147,7 +153,7 @@ class Model:
             memory.state,
             total,
             generator,
-            clusters=clusters if memory.memory.partitions > 1 else clusters[0],
+            clusters=clusters.reshape(*memory.state.loc_var.shape[:-1], total),
             sample_memory=sample_memory,
             sample_codes=sample_codes,
         )
@@ -160,6 +166,7 @@ class Model:
         images: Pictures,
         steps: int = 12,
         *,
+        known: Tensor | None = None,
         sample_memory: bool = False,
         sample_codes: bool = False,
         sample_pixels: bool = False,
@@ -167,13 +174,24 @@ class Model:
     ) -> Tensor:
         """Iterative reading (paper, G.2): each step encodes the last pictures, reads them from memory and decodes.
 
-        Returns every step, [steps, T, channels, H, W]. With the defaults, means throughout, it recalls: noisy or
-        damaged pictures settle on what the memory holds. With everything sampled it is the paper's chain.
+        Returns every step, [steps, T, channels, H, W]. With the defaults, means throughout, it recalls what the memory
+        holds of noisy or damaged pictures: two or three steps do that, more drift towards the clusters' means. With
+        everything sampled it is the paper's chain.
+
+        Args:
+            known: boolean, broadcastable to the pictures: False where a pixel is missing. Missing ones are filled with
+                the memory's mean picture and then with what was read; the others are put back after every step.
         """
         self._check(memory)
-        if steps < 1:
-            raise ValueError(f"steps must be at least 1, got {steps}")
+        check_size("steps", steps)
         frames = as_frames(images, self.frame, progress=True)
+        if known is not None:
+            sizes = zip(known.shape[::-1], frames.shape[::-1], strict=False)
+            if known.dtype != torch.bool or known.ndim > 4 or any(size not in (1, full) for size, full in sizes):
+                got = f"{known.dtype} {list(known.shape)}"
+                raise ValueError(f"known must be boolean and broadcastable to {list(frames.shape)}, got {got}")
+            known, given = known.to(self.device), to_unit(frames.to(self.device), self.frame)
+            frames = torch.where(known, given, self.decode(memory.mean_code))
         results = []
         with _progress("reading", steps, len(frames) * steps) as advance:
             for _ in range(steps):
@@ -182,6 +200,8 @@ class Model:
                 codes = memory.memory.read(memory.state, codes, generator, **draws)
                 frames = self.decode(codes, sample=sample_pixels, generator=generator)
                 results.append(frames)
+                if known is not None:
+                    frames = torch.where(known, given, frames)
                 advance()
         return torch.stack(results)
 
@@ -195,6 +215,7 @@ class Model:
         each picture by itself; the first term is the mean over `samples` draws of z.
         """
         self._check(memory)
+        check_size("samples", samples)
         frames = as_frames(images, self.frame, progress=True)
         scores = []
         for x in self._chunks(frames, "scoring"):
@@ -212,8 +233,7 @@ class Model:
         from vbmem.pretrained.directory import save_network
 
         sizes = {size: value for size, value in self.memory.config().items() if size in ("rows", "clusters")}
-        settings = replace(self.network.config, **sizes)
-        save_network(self.network, Path(directory), self.name, self.card, settings=settings)
+        save_network(self.network, Path(directory), self.name, self.card, sizes=sizes)
 
     def _check(self, memory: WrittenMemory) -> None:
         if memory.fingerprint != self.fingerprint:
@@ -221,13 +241,17 @@ class Model:
                 f"this memory was written by the model {memory.model!r} ({memory.fingerprint}), not by "
                 f"{self.name!r} ({self.fingerprint}); load that model, or write the pictures again with this one"
             )
+        if (device := memory.state.row_mean.device) != self.device:
+            raise ValueError(
+                f"this memory is on {device}, the model on {self.device}; load one of them with device={str(device)!r}"
+            )
 
     def _chunks(self, frames: Tensor, description: str | None = None) -> Iterator[Tensor]:
         """Float frames on the device, a chunk at a time."""
         chunks = frames.split(CHUNK)
         with _progress(description or "", len(chunks), len(frames) if description else 0) as advance:
             for chunk in chunks:
-                yield to_unit(chunk.to(self.device))
+                yield to_unit(chunk.to(self.device), self.frame)
                 advance()
 
 

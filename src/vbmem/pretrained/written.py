@@ -30,8 +30,13 @@ class WrittenMemory:
     @property
     def usage(self) -> Tensor:
         """How many frames each cluster holds, [H]; of the tree, [G, H]."""
-        usage = torch.stack([counts.sum(0) for counts in self.assignments.counts])
-        return usage if self.memory.partitions > 1 else usage[0]
+        return torch.stack([counts.sum(0) for counts in self.assignments.counts]).reshape(self.state.loc_var.shape)
+
+    @property
+    def mean_code(self) -> Tensor:
+        """The mean location of the clusters, each as often as it is used: [1, C]."""
+        usage = self.usage / self.frames
+        return self.memory.join(usage.unsqueeze(-2) @ self.state.loc_mean)
 
     @property
     def nbytes(self) -> int:
@@ -51,4 +56,7 @@ class WrittenMemory:
             raise MemoryFileError(f"{path} holds a bare memory of codes, not one a model wrote; use vbmem.load_memory")
         start = "assignments."
         parts = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-        return cls(memory, state, PrefixCounts.from_tensors(parts), **json.loads(metadata["written"]))
+        try:
+            return cls(memory, state, PrefixCounts.from_tensors(parts), **json.loads(metadata["written"]))
+        except (TypeError, ValueError) as error:
+            raise MemoryFileError(f"{path} lacks or misnames what a model wrote ({error}); write it again") from error

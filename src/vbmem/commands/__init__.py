@@ -1,0 +1,1 @@
+"""Commands of the command line; `vbmem.cli` puts them together."""

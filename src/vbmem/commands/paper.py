@@ -1,0 +1,165 @@
+"""The paper's tables and figures on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from vbmem.commands.training import Device, pick_device
+
+console = Console()
+
+
+def table1(
+    out: Path = Path("results/table1"),
+    dataset: Literal["cifar10", "celeba", "both"] = "cifar10",
+    models: list[str] = ["vae", "ns", "dkm", "gaussian", "categorical"],  # noqa: B006, shown as the default
+    seeds: int = 3,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    device: Device = "auto",
+) -> None:
+    """Table 1: train five models and compare their test bounds with the paper's.
+
+    Args:
+        out: directory for the runs and table1.json; finished rows are not trained again.
+        dataset: the pictures.
+        models: the rows.
+        seeds: seeds 0, 1, .. of every row.
+        jobs: rows trained at the same time, each in a process of its own; on a large GPU several take little longer
+            than one.
+        data_dir: where data sets lie or are downloaded to.
+        device: where to train; hours on a CPU.
+    """
+    from vbmem.paper.table1 import table1
+
+    datasets: list[Literal["cifar10", "celeba"]] = ["cifar10", "celeba"] if dataset == "both" else [dataset]
+    table1(out, datasets, models, list(range(seeds)), data_dir, pick_device(device), console, jobs)
+
+
+def figure2(
+    out: Path,
+    seed: int = 0,
+    seeds: int = 1,
+    rows: list[int] = [8, 16, 32, 64, 128, 256],  # noqa: B006, shown as the default
+    code_sizes: list[int] = [50, 100, 200, 400, 800],  # noqa: B006
+) -> None:
+    """Figure 2: variational Bayes against the Dynamic Kanerva Machine on synthetic episodes.
+
+    Args:
+        out: directory for the two pictures and figure2.json.
+        seed: the first seed.
+        seeds: how many seeds, each with its own episode; the pictures show the mean.
+        rows: memory sizes K.
+        code_sizes: code sizes C.
+    """
+    from vbmem.paper import figure2
+
+    if seeds < 1 or min(*rows, *code_sizes, 1) < 1:
+        raise ValueError("--seeds, --rows and --code-sizes must be at least 1")
+    figure2.figure2(out, seed, seeds, rows, code_sizes, console)
+
+
+def figure3(
+    out: Path = Path("figures"),
+    models: list[str] = ["cifar10-mixture", "cifar10-tree"],  # noqa: B006, shown as the default
+    data_dir: Path | None = None,
+    seed: int = 0,
+) -> None:
+    """Figure 3: pictures generated from memory, with the episode that was written.
+
+    Args:
+        out: directory for the pictures.
+        models: names that `vbmem models` lists, or directories.
+        data_dir: where CIFAR-10 lies; without it, crops of two photographs make the episode.
+        seed: of the episode and the draws.
+    """
+    from vbmem.paper import figures
+
+    figures.figure3(out, models, data_dir, seed, console)
+
+
+def figure4(
+    out: Path = Path("figures"),
+    models: list[str] = ["cifar10-mixture", "cifar10-tree"],  # noqa: B006
+    data_dir: Path | None = None,
+    seed: int = 0,
+) -> None:
+    """Figure 4: iterative reading, as a picture and an animation.
+
+    Args:
+        out: directory for the pictures.
+        models: names that `vbmem models` lists, or directories.
+        data_dir: where CIFAR-10 lies; without it, crops of two photographs make the episode.
+        seed: of the episode and the draws.
+    """
+    from vbmem.paper import figures
+
+    figures.figure4(out, models, data_dir, seed, console)
+
+
+def figure5(
+    out: Path = Path("figures"), model: str = "cifar10-mixture", data_dir: Path | None = None, seed: int = 0
+) -> None:
+    """Figure 5: a memory resized to 100 clusters, written with 640 pictures.
+
+    Args:
+        out: directory for the pictures.
+        model: a name that `vbmem models` lists, or a directory.
+        data_dir: where CIFAR-10 lies; without it, crops of two photographs make the episode.
+        seed: of the episode and the draws.
+    """
+    from vbmem.paper import figures
+
+    figures.figure5(out, model, data_dir, seed, console)
+
+
+def figure6(
+    out: Path = Path("figures"), model: str = "cifar10-mixture", data_dir: Path | None = None, seed: int = 0
+) -> None:
+    """Figure 6: a memory resized to 150 clusters, written with 1280 pictures.
+
+    Args:
+        out: directory for the pictures.
+        model: a name that `vbmem models` lists, or a directory.
+        data_dir: where CIFAR-10 lies; without it, crops of two photographs make the episode.
+        seed: of the episode and the draws.
+    """
+    from vbmem.paper import figures
+
+    figures.figure6(out, model, data_dir, seed, console)
+
+
+def metrics(
+    model: Annotated[str, tyro.conf.Positional],
+    out: Path | None = None,
+    data_dir: Path | None = None,
+    episodes: int = 5,
+    frames: int = 64,
+    sizes: bool = True,
+    seed: int = 0,
+) -> None:
+    """Numbers for what the paper only shows: precision and coverage of samples, errors of recall, over memory sizes.
+
+    Args:
+        model: a name that `vbmem models` lists, or a directory.
+        out: a JSON file for everything measured.
+        data_dir: where CIFAR-10 lies; without it, crops of two photographs are used.
+        episodes: over which to average.
+        frames: of an episode.
+        sizes: also measure over numbers of clusters and longer episodes, which takes longest.
+        seed: of episodes and draws.
+    """
+    import json
+
+    from vbmem.files import write_atomically
+    from vbmem.paper import metrics as measure
+
+    result = measure.metrics(
+        model, data_dir=data_dir, episodes=episodes, frames=frames, sizes=sizes, seed=seed, console=console
+    )
+    if out is not None:
+        write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())

@@ -1,0 +1,113 @@
+"""Training on the command line: presets, runs, their evaluation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from vbmem.data import Part, load_images
+from vbmem.paper.presets import PRESETS, get_preset
+from vbmem.pretrained import load_network
+from vbmem.train import DataConfig, Evaluation, RunConfig, Trainer, make_source, read_config
+
+console = Console()
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def presets() -> None:
+    """List the presets: what `vbmem train` can be given."""
+    table = Table("preset", "data", "model", "episodes", "epochs")
+    for name, run in PRESETS.items():
+        model = getattr(run.model, "memory", type(run.model).__name__.removesuffix("Config").lower())
+        episodes = f"{run.data.batch_size} x {run.data.episode_length}"
+        table.add_row(name, run.data.dataset, model, episodes, " + ".join(str(stage.epochs) for stage in run.stages))
+    console.print(table)
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train a preset, with any of its settings overridden."""
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    run_dir: Path | None = None
+    """Where checkpoints and the log go; by default runs/PRESET-SEED."""
+    data_dir: Path | None = None
+    """Where data sets lie or are downloaded to; also VBMEM_DATA."""
+    device: Device = "auto"
+    resume: bool = False
+    """Go on from the last checkpoint in the run directory."""
+
+
+def train(arguments: list[str]) -> None:
+    """`vbmem train PRESET [overrides]`: the preset decides what can be overridden."""
+    usage = (
+        "usage: vbmem train PRESET [options]; `vbmem presets` lists the presets, `vbmem train PRESET -h` the options"
+    )
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage)
+        sys.exit(0 if arguments else 2)
+    if arguments[0].startswith("-"):
+        raise ValueError(f"the preset comes first; {usage}")
+    name = arguments[0]
+    options = tyro.cli(
+        tyro.conf.AvoidSubcommands[TrainOptions],
+        prog=f"vbmem train {name}",
+        args=arguments[1:],
+        default=TrainOptions(get_preset(name)),
+    )
+    config = options.config
+    run_dir = options.run_dir or Path("runs") / f"{name}-{config.seed}"
+    images = load_images(config.data.dataset, options.data_dir, config.data.image_size)
+    trainer = Trainer(config, images, run_dir, pick_device(options.device), resume=options.resume, console=console)
+    best = trainer.run()
+    console.print(
+        f"best validation bound {best:.2f} nats a frame; evaluate it with  vbmem evaluate {run_dir}", soft_wrap=True
+    )
+
+
+def evaluate(
+    model: Annotated[str, tyro.conf.Positional],
+    split: Part = "test",
+    dataset: str | None = None,
+    data_dir: Path | None = None,
+    device: Device = "auto",
+) -> None:
+    """The bound of a trained model over a whole pass, as JSON: elbo_per_frame, its standard error, every term.
+
+    Args:
+        model: what `vbmem train` left, or a model: a name that `vbmem models` lists, or a directory.
+        split: which pictures.
+        dataset: the pictures, if not those the model was trained on.
+        data_dir: where data sets lie or are downloaded to.
+        device: where to run.
+    """
+    chosen = pick_device(device)
+    network, _, card, _ = load_network(model, chosen)
+    seed = int(card.get("seed", 0))
+    if (Path(model) / "best.safetensors").is_file():
+        data = read_config(Path(model)).data
+    elif dataset or "data" in card:
+        batch_size, episode_length = map(int, card.get("episodes", "16 x 64").split(" x "))
+        data = DataConfig(str(card.get("data")), batch_size=batch_size, episode_length=episode_length)
+    else:
+        raise ValueError(f"{model} does not say what it was trained on; give --dataset")
+    images = load_images(dataset or data.dataset, data_dir, network.frame.size, progress=False)
+    torch.manual_seed(seed)
+    result = Evaluation(network, make_source(data, images, split, seed, chosen))()
+    print(json.dumps({"model": model, "split": split, **result}, indent=1))
+
+
+def pick_device(name: Device) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("there is no CUDA device here; use --device cpu or auto")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)

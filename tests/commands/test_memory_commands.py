@@ -1,0 +1,271 @@
+"""write, generate, read, score, models and export, through the parser that the command line uses."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tyro
+from PIL import Image
+from rich.console import Console
+
+import vbmem
+from vbmem.commands import memories
+from vbmem.data import ImageSet
+from vbmem.data.photographs import photograph_crops
+from vbmem.models import MemoryConfig
+from vbmem.pictures import MARGIN, grid, save_picture
+from vbmem.train import DataConfig, RunConfig, Stage, Trainer
+
+COMMANDS = {
+    command.__name__: command
+    for command in (
+        memories.write,
+        memories.generate,
+        memories.read,
+        memories.score,
+        memories.models,
+        memories.export,
+    )
+}
+
+
+def run(*arguments: object) -> None:
+    tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="vbmem", args=[str(argument) for argument in arguments])
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        return image.size
+
+
+def sheet(columns: int, rows: int, size: int = 32, scale: int = 2) -> tuple[int, int]:
+    """The size of a picture of so many pictures."""
+    return scale * (MARGIN + columns * (size + MARGIN)), scale * (MARGIN + rows * (size + MARGIN))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """A folder of twelve crops, some in a subfolder."""
+    folder = tmp_path_factory.mktemp("data") / "pictures"
+    (folder / "more").mkdir(parents=True)
+    for index, pixels in enumerate(photograph_crops("china", 12, 32)):
+        Image.fromarray(pixels).save(folder / ("more" if index % 3 == 0 else "") / f"{index:02}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def memory(pictures) -> Path:
+    path = pictures.parent / "my.memory"
+    run("write", pictures, "-o", path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory) -> Path:
+    """A tiny training run on noise of 8 x 8 pixels."""
+    path = tmp_path_factory.mktemp("runs") / "my-run"
+    images = ImageSet("noise", np.random.default_rng(0).integers(0, 256, (80, 8, 8, 1), np.uint8))
+    model = MemoryConfig("mixture", code_size=4, rows=2, clusters=2, iterations=2, filters=4)
+    config = RunConfig(DataConfig("noise", batch_size=2, episode_length=4), model, (Stage(1),))
+    Trainer(config, images, path, torch.device("cpu"), console=Console(file=io.StringIO())).run()
+    return path
+
+
+# --- write ----------------------------------------------------------------------------------------------------------
+
+
+def test_write_says_what_it_did_and_leaves_the_memory(pictures, tmp_path, capsys):
+    run("write", pictures, "-o", tmp_path / "my.memory", "--seed", 3)
+    out = capsys.readouterr().out
+    assert re.search(r"wrote 12 frames into .*my\.memory, \d+ kB: \d+ ms to encode, \d+ ms to write", out)
+    usage = re.search(r"frames in each cluster: ([\d ]+)", out)
+    assert sum(map(int, usage[1].split())) == pytest.approx(12, abs=1)
+    model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(tmp_path / "my.memory")
+    expected = model.write(pictures, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(written.state.loc_mean, expected.state.loc_mean)
+    assert (written.model, written.frames) == ("cifar10-mixture", 12)
+
+
+def test_write_with_another_model_and_more_clusters(pictures, tmp_path, capsys):
+    run("write", pictures, "--out", tmp_path / "tree.memory", "--model", "cifar10-tree", "--clusters", 5)
+    assert capsys.readouterr().out.count("frames in each cluster") == 2  # partitions
+    assert vbmem.WrittenMemory.load(tmp_path / "tree.memory").usage.shape == (2, 5)
+
+
+def test_write_takes_a_single_picture(pictures, tmp_path, capsys):
+    run("write", pictures / "01.png", "-o", tmp_path / "one.memory")
+    assert "wrote 1 frames" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "cifar10-mixtur"], "did you mean 'cifar10-mixture'"),
+        (["--model", "cifar10-vae"], "has no memory to write; choose a memory model"),
+        (["--clusters", 0], "clusters must be a whole number of at least 1"),
+        (["--seed", -1], "--seed must be"),
+        (["--seed", 2**70], "--seed must be"),
+    ],
+)
+def test_write_refuses_in_one_sentence_and_leaves_nothing(pictures, tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        run("write", pictures, "-o", tmp_path / "my.memory", *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_write_refuses_folders_without_pictures(tmp_path):
+    with pytest.raises(ValueError, match="holds no pictures"):
+        run("write", tmp_path, "-o", tmp_path / "my.memory")
+    with pytest.raises(ValueError, match=r"there is no picture .*absent"):
+        run("write", tmp_path / "absent", "-o", tmp_path / "my.memory")
+    assert not list(tmp_path.iterdir())
+
+
+# --- generate -------------------------------------------------------------------------------------------------------
+
+
+def test_generate_draws_a_sheet(memory, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run("generate", memory)
+    assert size_of(Path("generated.png")) == sheet(8, 8)
+    assert "64 pictures in generated.png" in capsys.readouterr().out
+    run("generate", memory, "-n", 5, "-o", "five.png")
+    assert size_of(Path("five.png")) == sheet(3, 2)
+    run("generate", memory, "-n", 2, "--by-cluster", "-o", "clusters.png")
+    assert size_of(Path("clusters.png")) == sheet(2, 10)
+
+
+def test_generate_follows_its_seed_and_can_show_means(memory, tmp_path):
+    contents = []
+    for index, options in enumerate(([], [], ["--seed", 1], ["--means"])):
+        run("generate", memory, "-n", 4, "-o", tmp_path / f"{index}.png", *options)
+        contents.append((tmp_path / f"{index}.png").read_bytes())
+    assert contents[0] == contents[1]
+    assert len(set(contents)) == 3
+    model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(memory)
+    draws = {"sample_memory": False, "sample_codes": False, "generator": torch.Generator().manual_seed(0)}
+    save_picture(grid(model.generate(written, 4, **draws), 2, scale=2), tmp_path / "means.png")
+    assert (tmp_path / "means.png").read_bytes() == contents[3]
+
+
+def test_generate_refuses_in_one_sentence_and_keeps_the_old_picture(memory, tmp_path):
+    out = tmp_path / "generated.png"
+    out.write_bytes(b"precious")
+    for arguments, message in (
+        (["-n", 0], "count must be a whole number of at least 1, got 0"),
+        (["--model", "cifar10-tree"], "written by the model 'cifar10-mixture'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run("generate", memory, "-o", out, *arguments)
+    with pytest.raises(ValueError, match="cut short or not a memory file"):
+        run("generate", out, "-o", out)
+    with pytest.raises(FileNotFoundError, match="there is no memory file"):
+        run("generate", tmp_path / "none.memory", "-o", out)
+    assert out.read_bytes() == b"precious"
+
+
+# --- read -----------------------------------------------------------------------------------------------------------
+
+
+def test_read_shows_every_picture_and_every_step(memory, pictures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("read", memory, pictures)
+    assert size_of(Path("read.png")) == sheet(13, 12)
+    run("read", memory, pictures / "01.png", "--steps", 2, "-o", "one.png")
+    assert size_of(Path("one.png")) == sheet(3, 1)
+    for sheet_name, row, name in (("one.png", 0, "01.png"), ("read.png", 1, "02.png"), ("read.png", 8, "more/00.png")):
+        with Image.open(sheet_name) as image, Image.open(pictures / name) as picture:
+            shown = image.crop((2, 2 + 66 * row, 66, 66 + 66 * row)).resize((32, 32), Image.Resampling.NEAREST)
+            assert np.abs(np.asarray(shown).astype(int) - np.asarray(picture)).max() <= 1
+    run("read", memory, pictures / "01.png", "--steps", 2, "--samples", "-o", "samples.png")
+    assert Path("samples.png").read_bytes() != Path("one.png").read_bytes()
+    with pytest.raises(ValueError, match="steps must be"):
+        run("read", memory, pictures, "--steps", 0)
+
+
+# --- score ----------------------------------------------------------------------------------------------------------
+
+
+def test_score_ranks_files_from_the_newest_to_the_most_familiar(memory, pictures, tmp_path, capsys):
+    run("score", memory, pictures, "--csv", tmp_path / "scores.csv")
+    table = capsys.readouterr().out
+    with (tmp_path / "scores.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    nats = [float(row["nats"]) for row in rows]
+    assert nats == sorted(nats)
+    assert {row["file"] for row in rows} == {str(p.relative_to(pictures)) for p in pictures.rglob("*.png")}
+    shown = re.findall(r"(\S+\.png)\s*│\s*(-?[\d.]+)", table)
+    assert shown == [(row["file"], row["nats"]) for row in rows]
+
+
+def test_score_gives_every_file_its_own_score(memory, pictures, capsys):
+    run("score", memory, pictures, "--json")
+    ranked = json.loads(capsys.readouterr().out)
+    model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(memory)
+    for row in (ranked[0], ranked[-1]):
+        alone = model.score(written, pictures / row["file"], samples=20, generator=torch.Generator().manual_seed(0))
+        assert row["nats"] == pytest.approx(float(alone), abs=100)
+    assert ranked[-1]["nats"] - ranked[0]["nats"] > 300
+
+
+def test_score_of_a_single_file_with_a_name_of_brackets(memory, pictures, tmp_path, capsys):
+    name = tmp_path / "[red]a.png"
+    name.write_bytes((pictures / "01.png").read_bytes())
+    run("score", memory, name)
+    assert "[red]a.png" in capsys.readouterr().out
+
+
+# --- models and export ----------------------------------------------------------------------------------------------
+
+
+def test_models_lists_what_is_shipped(capsys):
+    run("models")
+    out = capsys.readouterr().out
+    for part in ("cifar10-mixture", "cifar10-tree", "cifar10-vae", "32 x 32 x 3", "1,323,798", "tree", "test bound"):
+        assert part in out
+
+
+def test_export_makes_a_model_directory_of_a_run(run_dir, tmp_path, capsys):
+    run("export", run_dir, "-o", tmp_path / "model")
+    assert f"exported my-run to {tmp_path / 'model'}" in capsys.readouterr().out.replace("\n", "")
+    assert vbmem.load(tmp_path / "model").fingerprint == vbmem.load(run_dir).fingerprint
+    run("export", run_dir, "-o", tmp_path / "half", "--half", "--name", "small")
+    half = vbmem.load(tmp_path / "half")
+    assert (half.name, half.card) == ("small", vbmem.load(run_dir).card)
+    weights = [tmp_path / name / "model.safetensors" for name in ("half", "model")]
+    assert weights[0].stat().st_size < 0.8 * weights[1].stat().st_size
+
+
+def test_export_never_overwrites_a_run(run_dir):
+    before = (run_dir / "config.json").read_bytes()
+    with pytest.raises(ValueError, match=r"is the directory of a run, whose config\.json would be lost"):
+        run("export", run_dir, "-o", run_dir)
+    assert (run_dir / "config.json").read_bytes() == before
+
+
+def test_a_memory_of_a_model_that_is_not_shipped_needs_its_directory(run_dir, pictures, tmp_path, capsys):
+    run("export", run_dir, "-o", tmp_path / "model")
+    path = tmp_path / "my.memory"
+    run("write", pictures, "-o", path, "--model", tmp_path / "model")
+    with pytest.raises(ValueError, match=r"my\.memory was written by 'my-run'.*give --model DIRECTORY"):
+        run("generate", path, "-o", tmp_path / "generated.png")
+    for model in (run_dir, tmp_path / "model"):
+        run("generate", path, "-n", 4, "-o", tmp_path / "generated.png", "--model", model)
+        assert size_of(tmp_path / "generated.png") == sheet(2, 2, 8, 8)
+        run("score", path, pictures, "--model", model, "--json")
+        run("read", path, pictures / "01.png", "--steps", 1, "-o", tmp_path / "read.png", "--model", model)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_argument(command, capsys):
+    with pytest.raises(SystemExit) as exit:
+        run(command, "--help")
+    assert exit.value.code == 0
+    out = capsys.readouterr().out
+    assert COMMANDS[command].__doc__.split("\n")[0].split(":")[0][:40] in " ".join(out.split())

@@ -1,0 +1,210 @@
+"""Figures 3 to 6 from tiny untrained models: the files, their panels, and that the seed decides everything."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+from vbmem.data import DataError, ImageSet
+from vbmem.models import FrameFormat, MemoryConfig
+from vbmem.paper import figures
+from vbmem.paper.figures import GAP, SCALE, TITLE, Size, figure3, figure4, figure5, figure6, nearest
+from vbmem.pretrained import Model
+from vbmem.pretrained.directory import fingerprint
+
+FRAME, STEPS = 16, 3
+FALLBACK = "no --data-dir given: using crops of scikit-learn's photographs"
+Figure = Callable[..., list[Path]]
+FILES: dict[Figure, list[str]] = {
+    figure3: ["figure3-tiny-mixture.png", "figure3-tiny-tree.png"],
+    figure4: [f"figure4-tiny-{kind}.{ending}" for kind in ("mixture", "tree") for ending in ("png", "gif")],
+    figure5: ["figure5.png", "figure5-episode.png"],
+    figure6: ["figure6.png", "figure6-episode.png"],
+}
+every_figure = pytest.mark.parametrize("figure", FILES, ids=lambda figure: figure.__name__)
+
+
+def tiny(name: str) -> Model:
+    torch.manual_seed(0)
+    config = MemoryConfig(name.removeprefix("cifar10-"), code_size=16, rows=2, clusters=3, iterations=3, filters=8)
+    network = config.build(FrameFormat(FRAME, 3, "gaussian")).eval().requires_grad_(False)
+    return Model(network, network.scaled_memory(), name.replace("cifar10", "tiny"), fingerprint(network))
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(figures, "load", tiny)
+    monkeypatch.setattr(figures, "STEPS", STEPS)
+    monkeypatch.setattr(figures, "FONT_SIZE", 3)  # so that no title is wider than its panel
+    monkeypatch.setattr(figures, "FIGURE3", Size(16, 16, 4))
+    monkeypatch.setattr(figures, "FIGURE4", Size(14, 4, STEPS + 4))
+    monkeypatch.setattr(figures, "FIGURE5", Size(48, 36, 6, 5))
+    monkeypatch.setattr(figures, "FIGURE6", Size(80, 32, 16, 7))
+
+
+@pytest.fixture
+def held_out():
+    return np.random.default_rng(0).integers(256, size=(100, FRAME, FRAME, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def data_dir(tmp_path, held_out):
+    ImageSet("cifar10", 255 - held_out[:10], x_test=held_out).save(tmp_path / "data" / "cifar10.npz")
+    return tmp_path / "data"
+
+
+def silent() -> Console:
+    return Console(record=True, file=io.StringIO(), width=200)
+
+
+def side(frames: int, scale: int = SCALE) -> int:
+    """Of a row or column of so many frames, in screen pixels."""
+    return (frames * (FRAME + 1) + 1) * scale
+
+
+def pixels(path: Path) -> np.ndarray:
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB")).astype(int)
+
+
+def cells(sheet: np.ndarray, left: int, top: int, columns: int, rows: int, scale: int = SCALE) -> np.ndarray:
+    """The frames of a grid, at their own size: [rows * columns, FRAME, FRAME, 3]."""
+    corners = [(left + side(c, scale), top + side(r, scale)) for r in range(rows) for c in range(columns)]
+    reach = scale * FRAME
+    return np.stack([sheet[y : y + reach : scale, x : x + reach : scale] for x, y in corners])
+
+
+def which(shown: np.ndarray, pictures: np.ndarray) -> list[int]:
+    """Where the shown frames stand among the pictures, from which they differ by no more than the saving does."""
+    distance = np.abs(shown[:, None] - pictures[None].astype(int)).max((-3, -2, -1))
+    assert distance.min(1).max() <= 6
+    return distance.argmin(1).tolist()
+
+
+@every_figure
+def test_leaves_the_promised_files_and_nothing_else(figure: Figure, tmp_path: Path) -> None:
+    out, console = tmp_path / "new" / "out", silent()
+    files = figure(out, console=console)
+    assert files == [out / name for name in FILES[figure]]
+    assert sorted(out.iterdir()) == sorted(files)
+    assert all(str(file) in console.export_text(clear=False) for file in files)
+
+
+@every_figure
+@pytest.mark.parametrize("source", ["photographs", "cifar10"])
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
+    figure: Figure, source: str, tmp_path: Path, data_dir: Path
+) -> None:
+    chosen = data_dir if source == "cifar10" else None
+    first, again, other = (
+        [file.read_bytes() for file in figure(tmp_path / str(run), data_dir=chosen, seed=seed, console=silent())]
+        for run, seed in enumerate((5, 5, 6))
+    )
+    assert first == again
+    assert all(a != b for a, b in zip(first, other, strict=True))
+
+
+@every_figure
+def test_says_once_that_it_falls_back_on_photographs(figure: Figure, tmp_path: Path, data_dir: Path) -> None:
+    with_photographs, with_data = silent(), silent()
+    figure(tmp_path / "out", console=with_photographs)
+    figure(tmp_path / "out", data_dir=data_dir, console=with_data)
+    assert with_photographs.export_text().count(FALLBACK) == 1
+    assert FALLBACK not in with_data.export_text()
+
+
+@every_figure
+def test_a_directory_without_cifar10_is_one_clear_error(figure: Figure, tmp_path: Path, data_dir: Path) -> None:
+    (data_dir / "cifar10.npz").rename(data_dir / "celeba.npz")  # another set must never take its place
+    with pytest.raises(DataError, match=r"data holds no cifar10\.npz or cifar-10-python\.tar\.gz; name"):
+        figure(tmp_path / "out", data_dir=data_dir, console=silent())
+    assert not (tmp_path / "out").exists()
+
+
+def test_figure3_shows_samples_above_an_episode_of_different_held_out(
+    tmp_path: Path, data_dir: Path, held_out: np.ndarray
+) -> None:
+    mixture, tree = (pixels(file) for file in figure3(tmp_path, data_dir=data_dir, console=silent()))
+    top = TITLE + side(4) + GAP + TITLE
+    assert mixture.shape == tree.shape == (top + side(4), side(4), 3)
+    episodes = [which(cells(sheet, 0, top, 4, 4), held_out) for sheet in (mixture, tree)]
+    assert len(set(episodes[0])) == 16
+    assert episodes[0] == episodes[1]
+    assert len(np.unique(cells(mixture, 0, TITLE, 4, 4), axis=0)) == 16
+
+
+def test_figure4_ends_every_chain_with_its_nearest_neighbour(
+    tmp_path: Path, data_dir: Path, held_out: np.ndarray
+) -> None:
+    sheet = pixels(figure4(tmp_path, ["cifar10-mixture"], data_dir=data_dir, console=silent())[0])
+    top = TITLE + side(2) + GAP + TITLE
+    assert sheet.shape == (top + side(4), side(STEPS + 4), 3)
+    episode = which(cells(sheet, 0, TITLE, STEPS + 4, 2), held_out)
+    neighbours = which(cells(sheet, side(STEPS + 4) - side(1), top, 1, 4), held_out)
+    last = cells(sheet, side(1) + SCALE * FRAME, top, STEPS, 4)[STEPS - 1 :: STEPS]
+    frames = held_out[episode].astype(int)
+    distances = np.sqrt(np.square(last[:, None] - frames).sum((-3, -2, -1)))  # [chains, T]
+    for distance, neighbour in zip(distances, neighbours, strict=True):
+        assert distance[episode.index(neighbour)] <= 1.001 * distance.min()  # saving rounds the shown pixels
+
+
+def test_chains_draw_memory_addresses_and_codes_at_every_step() -> None:
+    scene = figures._scene("cifar10-mixture", Size(14, 4, 7), None, seed=5)
+    assert scene.generator.initial_seed() == 5
+    shown, model, memory = scene.samples(4), scene.model, scene.memory
+    before = scene.generator.get_state()
+    chains = scene.reads(shown)
+    scene.generator.set_state(before)
+    for step in chains:
+        codes = memory.memory.read(memory.state, model.encode(shown).mean, scene.generator)  # draws by default
+        shown = model.decode(codes)
+        assert torch.equal(step, shown)
+
+
+def test_the_animation_shows_every_step_and_holds_the_last(tmp_path: Path) -> None:
+    with Image.open(figure4(tmp_path, ["cifar10-tree"], console=silent())[1]) as animation:
+        assert animation.size == (side(2), TITLE + side(2))
+        assert animation.n_frames == STEPS
+        assert animation.info["loop"] == 0  # for ever
+        durations = []
+        for step in range(STEPS):
+            animation.seek(step)
+            durations.append(animation.info["duration"])
+    assert durations[-1] > 4 * max(durations[:-1])
+
+
+@pytest.mark.parametrize("model", ["cifar10-mixture", "cifar10-tree"])
+def test_figure5_shows_memory_samples_and_reads_side_by_side(model: str, tmp_path: Path) -> None:
+    sheet, episode = (pixels(file) for file in figure5(tmp_path, model, console=silent()))
+    memory = sheet.shape[1] - 2 * (GAP + side(6))
+    assert sheet.shape[0] > TITLE + side(6)  # the axes have numbers below
+    red, blue = sheet[:, :memory, 0], sheet[:, :memory, 2]
+    assert (red > blue + 50).sum() > 500
+    assert (blue > red + 50).sum() > 500
+    assert (sheet[TITLE + side(6) :, memory:] == 255).all()
+    samples, reads = (cells(sheet, left, TITLE, 6, 6) for left in (memory + GAP, memory + 2 * GAP + side(6)))
+    assert len(np.unique(np.concatenate([samples, reads]), axis=0)) == 2 * 36
+    assert episode.shape == (TITLE + side(2, scale=1), side(32, scale=1), 3)
+
+
+def test_figure6_shows_samples_above_their_reads(tmp_path: Path, data_dir: Path, held_out: np.ndarray) -> None:
+    sheet, episode = (pixels(file) for file in figure6(tmp_path, data_dir=data_dir, console=silent()))
+    assert sheet.shape == (2 * (TITLE + side(2)) + GAP, side(16), 3)
+    samples, reads = (cells(sheet, 0, top, 16, 2) for top in (TITLE, TITLE + side(2) + GAP + TITLE))
+    assert len(np.unique(np.concatenate([samples, reads]), axis=0)) == 2 * 32
+    assert episode.shape == (TITLE + side(2, scale=1), side(40, scale=1), 3)
+    assert len(set(which(cells(episode, 0, TITLE, 40, 2, scale=1), held_out))) == 80
+
+
+def test_nearest_agrees_with_brute_force() -> None:
+    generator = torch.Generator().manual_seed(0)
+    pictures = torch.rand(5, 3, 4, 4, generator=generator)
+    episode = torch.randint(256, (9, 3, 4, 4), generator=generator, dtype=torch.uint8)
+    distances = [[float((picture - frame / 255).square().sum()) for frame in episode] for picture in pictures]
+    assert nearest(pictures, episode).tolist() == [row.index(min(row)) for row in distances]
+    assert nearest(episode / 255, episode).tolist() == list(range(9))

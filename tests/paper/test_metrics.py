@@ -1,0 +1,271 @@
+"""The numbers beside the pictures: definitions against brute force, and the whole measurement on tiny models."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+import vbmem
+from vbmem.data import DataError, ImageSet
+from vbmem.models import FrameFormat, MemoryConfig, VAEConfig
+from vbmem.paper import metrics as module
+from vbmem.paper.metrics import blur, coverage, damage, hit_rate, metrics, nearest, precision
+from vbmem.pretrained import ModelError, save_network
+
+FRAME = FrameFormat(8, 3)
+CONFIGS = {
+    "mixture": MemoryConfig("mixture", code_size=4, rows=2, clusters=3, iterations=3, filters=4),
+    "tree": MemoryConfig("tree", code_size=4, rows=2, clusters=3, partitions=2, iterations=3, filters=4),
+    "gaussian": MemoryConfig("gaussian", code_size=4, rows=2, iterations=3, filters=4, style="basic"),
+    "vae": VAEConfig(code_size=4, filters=4),
+}
+
+
+def random(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Directories of freshly initialised models."""
+    root = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    for name, config in CONFIGS.items():
+        save_network(config.build(FRAME).eval(), root / name, name, {})
+    grey = VAEConfig(code_size=4, filters=4).build(FrameFormat(8, 1))
+    save_network(grey.eval(), root / "grey", "grey", {})
+    return root
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """What looks like CIFAR-10, 8 x 8."""
+    root = tmp_path_factory.mktemp("data")
+    pictures = np.random.default_rng(0).integers(0, 256, (130, 8, 8, 3), np.uint8)
+    ImageSet("cifar10", pictures[:10], x_test=pictures[10:]).save(root / "cifar10.npz")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    for name, value in {"OTHERS": 41, "STEPS": (1, 2), "CLUSTERS": (2, 5), "LENGTHS": (4, 12)}.items():
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(module, "CELL_SAMPLES", 6)
+
+
+def measure(models, data_dir, name="mixture", episodes=2, frames=6, console=None, **options):
+    console = console or Console(quiet=True)
+    where = {"data_dir": data_dir, "judge": str(models / "vae"), "console": console}
+    return metrics(str(models / name), episodes=episodes, frames=frames, **where, **options)
+
+
+class TestNeighbours:
+    def test_nearest_is_that_of_brute_force_across_chunks(self, monkeypatch):
+        monkeypatch.setattr(module, "CHUNK", 7)
+        queries, references = torch.rand(30, 5, generator=random()), torch.rand(50, 5, generator=random(1))
+        distances = [[float((q - r).double().square().sum()) for r in references] for q in queries]
+        assert nearest(queries, references).tolist() == [row.index(min(row)) for row in distances]
+
+    def test_nearest_tells_apart_what_float32_products_cannot(self):
+        references = 1000 + torch.arange(3.0).unsqueeze(-1) * 1e-3
+        assert nearest(references, references).tolist() == [0, 1, 2]
+
+    def test_precision_and_coverage_are_those_of_brute_force(self):
+        queries, episode, others = (torch.rand(n, 3, generator=random(n)) for n in (40, 12, 25))
+        inside, covered = 0, set()
+        for q in queries:
+            to_episode = [float((q - x).square().sum()) for x in episode]
+            inside += min(to_episode) < min(float((q - x).square().sum()) for x in others)
+            covered.add(to_episode.index(min(to_episode)))
+        assert precision(queries, episode, others) == pytest.approx(inside / 40)
+        assert coverage(queries, episode) == pytest.approx(len(covered) / 12)
+
+    def test_perfect_copies(self):
+        episode, others = torch.rand(8, 6, generator=random()), torch.rand(20, 6, generator=random(1))
+        assert precision(episode, episode, others) == coverage(episode, episode) == hit_rate(episode, episode) == 1
+
+    def test_one_frame_again_and_again(self):
+        episode, others = torch.rand(8, 6, generator=random()), torch.rand(20, 6, generator=random(1))
+        copies = episode[3:4].expand(8, -1)
+        assert precision(copies, episode, others) == 1
+        assert coverage(copies, episode) == hit_rate(copies, episode) == 1 / 8
+
+    def test_pictures_far_from_the_episode(self):
+        episode, others = torch.rand(8, 6, generator=random()), 10 + torch.rand(20, 6, generator=random(1))
+        assert precision(torch.full((8, 6), 12.0), episode, others) == 0
+
+
+class TestDamage:
+    def test_is_what_it_says(self):
+        frames = torch.rand(50, 3, 8, 8, generator=random())
+        damaged = damage(frames, random(1))
+        assert all(x.shape == frames.shape and 0 <= x.min() <= x.max() <= 1 for x in damaged.values())
+        assert damaged["none"].equal(frames)
+        half = damaged["right half grey"]
+        assert half[..., :4].equal(frames[..., :4])
+        assert bool((half[..., 4:] == 0.5).all())
+        inside = (damaged["noise 0.1"] > 0) & (damaged["noise 0.1"] < 1) & (frames > 0.4) & (frames < 0.6)
+        assert float((damaged["noise 0.1"] - frames)[inside].std()) == pytest.approx(0.1, rel=0.1)
+
+    def test_blur_is_the_gaussian_convolution(self):
+        point = torch.zeros(1, 2, 15, 15)
+        point[0, 1, 7, 7] = 1
+        weights = [math.exp(-(i**2) / 2) for i in range(-3, 4)]
+        expected = np.outer(weights, weights) / sum(weights) ** 2
+        blurred = blur(point, 1.0)
+        np.testing.assert_allclose(blurred[0, 1, 4:11, 4:11], expected, atol=1e-6)
+        assert float(blurred[0, 0].max()) == 0
+        np.testing.assert_allclose(blur(torch.full((1, 1, 8, 8), 0.3), 2.0), 0.3, rtol=1e-5)
+
+
+class TestMeasurement:
+    def test_is_reproducible_and_ready_for_json(self, models, data_dir):
+        first, again = (measure(models, data_dir, "tree", seed=3) for _ in range(2))
+        for result in (first, again):
+            result["write"] = {k: v for k, v in result["write"].items() if not k.endswith("ms")}
+        assert json.loads(json.dumps(first)) == first == again
+        other = measure(models, data_dir, "tree", seed=4, sizes=False)
+        assert other["samples"] != first["samples"]
+        assert measure(models, data_dir, "tree", seed=3, sizes=False)["recall"] == first["recall"]
+
+    def test_says_where_it_comes_from(self, models, data_dir):
+        result = measure(models, data_dir, sizes=False)
+        assert (result["model"], result["judge"]["model"]) == ("mixture", "vae")
+        assert result["fingerprint"] == vbmem.load(models / "mixture").fingerprint
+        assert result["settings"] == {"episodes": 2, "frames": 6, "others": 41, "seed": 0}
+        assert result["machine"] == {"threads": torch.get_num_threads(), "torch": torch.__version__}
+        assert result["source"].startswith("cifar10")
+
+    def test_has_every_table_for_a_tree(self, models, data_dir):
+        console = Console(record=True, width=160)
+        result = measure(models, data_dir, "tree", console=console)
+        assert list(result["samples"]) == ["samples", "2 reads, sampled", "2 reads, means", "chance", "ceiling"]
+        assert list(result["joint assignments"]) == [
+            "prefix counts", "prefix networks", "written frames", "independent",
+        ]  # fmt: skip
+        columns = ["pixels precision", "pixels coverage", "codes precision", "codes coverage"]
+        for row in (result["samples"] | result["joint assignments"]).values():
+            assert list(row) == columns
+            assert all(0 <= x["mean"] <= 1 and x["error"] >= 0 for x in row.values())
+        sizes = [(cell["frames"], cell["clusters"], cell["pictures"]) for cell in result["sizes"]]
+        assert sizes == [(4, 2, 4), (4, 5, 4), (12, 2, 6), (12, 5, 6)]
+        assert all(list(cell[way]) == columns for cell in result["sizes"] for way in ("samples", "reads"))
+        assert all(math.isfinite(cell["bound per frame"]) for cell in result["sizes"])
+        text = console.export_text()
+        for title in ("joint assignments", "recall, hit rate", "sizes, reads", "12 frames, 5 clusters", "write"):
+            assert title in text
+
+    def test_tables_that_do_not_apply_are_left_out(self, models, data_dir):
+        console = Console(record=True, width=160)
+        result = measure(models, data_dir, "gaussian", episodes=1, console=console)
+        assert result["joint assignments"] == {}
+        assert result["sizes"] == []
+        assert result["samples"]["samples"]["pixels precision"]["error"] is None
+        text = console.export_text()
+        assert "recall, error" in text
+        assert not any(title in text for title in ("joint", "sizes", "±"))
+
+    def test_chance_is_another_memory_judged_by_this_episode(self, models):
+        model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=random())
+        memory, other = model.write(frames, generator=random()), model.write(1 - frames, generator=random())
+        ways = module.samples(model, frames, memory, other, random(7))
+        again = random(7)
+        assert ways["samples"].equal(model.generate(memory, 5, generator=again))
+        model.read(memory, ways["samples"], 2, sample_memory=True, sample_codes=True, generator=again)
+        assert ways["chance"].equal(model.generate(other, 5, generator=again))
+        assert ways["ceiling"].equal(model.decode(model.encode(frames).mean))
+
+    def test_the_other_memory_is_that_of_the_next_episode(self, models, data_dir, monkeypatch):
+        given, samples = [], module.samples
+
+        def spy(model, frames, memory, other, generator):
+            given.append((memory, other))
+            return samples(model, frames, memory, other, generator)
+
+        monkeypatch.setattr(module, "samples", spy)
+        measure(models, data_dir, sizes=False)
+        (first, after_first), (second, after_second) = given
+        assert after_first is second
+        assert after_second is not first
+
+    def test_independent_assignments_are_uniform_and_written_ones_occurred(self, models, monkeypatch):
+        model, frames = vbmem.load(models / "tree"), torch.rand(200, 3, 8, 8, generator=random())
+        memory, drawn = model.write(frames, generator=random()), []
+        sample = type(memory.memory).sample
+
+        def spy(self, state, n, generator, *, clusters):
+            drawn.append(clusters)
+            return sample(self, state, n, generator, clusters=clusters)
+
+        monkeypatch.setattr(type(memory.memory), "sample", spy)
+        module.joint_samples(model, frames, memory, random(1))
+        *_, written, independent = drawn
+        theta = memory.memory.address(memory.state, model.encode(frames).mean).assignment
+        assert {*map(tuple, written.mT.tolist())} <= {*map(tuple, theta.argmax(-1).mT.tolist())}
+        shares = torch.stack([(independent == h).double().mean(-1) for h in range(3)])
+        assert float((shares - 1 / 3).abs().max()) < 0.12
+
+    def test_recall_compares_each_way_with_the_clean_frames(self, models):
+        model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=random())
+        memory = model.write(frames, generator=random())
+        table = module.recall(model, frames, [memory], random(2))
+        best = model.decode(model.encode(frames).mean)
+        for name, x in damage(frames, random(2)).items():
+            by_hand = sum(float((a - b) ** 2) for a, b in zip(x.flatten(), frames.flatten(), strict=True))
+            assert table["error"][name]["damaged"] == pytest.approx(by_hand / frames.numel(), rel=1e-4)
+            known = ~module.right_half(frames) if name == module.HALF else None
+            read = model.read(memory, x, 2, known=known)[-1]
+            assert table["error"][name]["H=3, 2 reads"] == pytest.approx(float((read - frames).square().mean()))
+            from_best = table["error from reconstruction"][name]["H=3, 2 reads"]
+            assert from_best == pytest.approx(float((read - best).square().mean()))
+        assert (
+            table["error"]["none"]["nearest frame"]
+            == table["error from reconstruction"]["none"]["encoder-decoder"]
+            == 0
+        )
+        assert table["hit rate"]["none"]["nearest frame"] == 1
+
+    def test_the_bound_of_a_size_is_the_memorys_own(self, models):
+        model, frames = vbmem.load(models / "mixture"), torch.rand(12, 3, 8, 8, generator=random())
+        cells = module.size_table(model, lambda ways, _: {}, frames, random(5), Console(quiet=True))
+        codes = model.encode(frames).mean[:4]
+        memory = model.memory.resize(clusters=2)
+        state, addresses = memory.write(codes, 3, generator=random(5))
+        total = memory.bound(codes, state, addresses).total
+        assert cells[0]["bound per frame"] >= float(total) / 4 - 1e-4  # addresses are one step better
+        assert cells[0]["bound per frame"] == pytest.approx(float(total) / 4, rel=0.02)
+
+
+class TestPictures:
+    def test_no_test_picture_is_drawn_twice(self, data_dir):
+        parts = module.draw_pictures(FRAME, [6, 6, 12], data_dir, seed=0)
+        assert [len(x) for x in parts] == [41, 6, 6, 12]
+        assert len(torch.cat(parts).flatten(1).unique(dim=0)) == 65
+        longer = module.draw_pictures(FRAME, [6, 6, 12, 3], data_dir, seed=0)
+        assert all(x.equal(y) for x, y in zip(parts, longer, strict=False))
+
+    def test_without_data_it_says_that_it_uses_photographs(self, models):
+        console = Console(record=True, width=160)
+        result = measure(models, None, episodes=1, sizes=False, console=console)
+        assert "crops of photographs, not comparable with CIFAR-10" in console.export_text()
+        assert result["source"].startswith("crops of photographs")
+        assert result["settings"]["others"] == 41
+
+    def test_a_missing_directory_is_one_clear_error(self, models, tmp_path):
+        with pytest.raises(DataError, match=r"there is no directory .*nowhere; give the one for data sets"):
+            measure(models, tmp_path / "nowhere")
+
+    def test_too_few_pictures_are_one_clear_error(self, models, data_dir):
+        with pytest.raises(DataError, match=r"161 test pictures of 3 channels are needed.* has 120 of 3; choose fewer"):
+            measure(models, data_dir, frames=40, sizes=False)
+
+    def test_a_judge_must_look_at_such_pictures(self, models, data_dir):
+        with pytest.raises(ModelError, match=r"grey cannot judge .*mixture; choose a model with codes"):
+            metrics(str(models / "mixture"), data_dir=data_dir, judge=str(models / "grey"), console=Console(quiet=True))
+
+    def test_there_must_be_an_episode(self, models, data_dir):
+        with pytest.raises(ValueError, match="episodes must be a whole number of at least 1, got 0"):
+            measure(models, data_dir, episodes=0)

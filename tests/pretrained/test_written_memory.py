@@ -1,0 +1,137 @@
+"""A written memory on disk: exact, whole or not at all, and refused when it is something else."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from tiny_pretrained import KINDS, seeded, tiny_model, waves
+
+import vbmem
+from vbmem.memory.storage import MemoryFileError
+
+LOAD = vbmem.WrittenMemory.load
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_written_memory_comes_back_as_it_was(kind, tmp_path):
+    model = tiny_model(kind)
+    memory = model.write(waves(9, 8), generator=seeded())
+    memory.save(tmp_path / "a.memory")
+    loaded = LOAD(str(tmp_path / "a.memory"))
+    assert vars(loaded).keys() == vars(memory).keys()
+    for name in ("frames", "model", "fingerprint"):
+        assert getattr(loaded, name) == getattr(memory, name)
+    assert loaded.memory.config() == memory.memory.config()
+    assert type(loaded.memory) is type(memory.memory)
+    tensors = zip(
+        [*vars(memory.state).values(), *memory.assignments.tensors().values(), memory.usage],
+        [*vars(loaded.state).values(), *loaded.assignments.tensors().values(), loaded.usage],
+        strict=True,
+    )
+    assert all(torch.equal(one, other) and one.dtype == other.dtype for one, other in tensors)
+    assert loaded.nbytes == memory.nbytes
+    for use in (lambda m: model.generate(m, 4, generator=seeded()), lambda m: model.read(m, waves(2, 8), 2)):
+        assert torch.equal(use(loaded), use(memory))
+    assert torch.equal(
+        model.score(loaded, waves(2, 8), generator=seeded()), model.score(memory, waves(2, 8), generator=seeded())
+    )
+
+
+def test_learned_scales_go_with_the_memory(tmp_path):
+    model = tiny_model("mixture", learned_scales=True)
+    memory = model.write(waves(5, 8))
+    memory.save(tmp_path / "a.memory")
+    assert float(model.memory.noise_var) != 0.4
+    assert LOAD(tmp_path / "a.memory").memory.noise_var == model.memory.noise_var
+
+
+def test_a_file_of_a_shipped_model_is_small_and_holds_no_picture(mixture, china, tmp_path):
+    mixture.write(china.transpose(0, 3, 1, 2)).save(tmp_path / "a.memory")
+    size = (tmp_path / "a.memory").stat().st_size
+    assert size < china.nbytes / 3
+    assert LOAD(tmp_path / "a.memory").nbytes == pytest.approx(size, rel=0.1)
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    path = tmp_path / "a.memory"
+    tiny_model().write(waves(5, 8)).save(path)
+    return path
+
+
+@pytest.mark.parametrize("broken", ["os.fsync", "pathlib.Path.replace"])
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(saved, monkeypatch, broken):
+    before = saved.read_bytes()
+
+    def fail(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(broken, fail)
+    with pytest.raises(OSError, match="disk full"):
+        tiny_model().write(waves(7, 8)).save(saved)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+# --- Files that are not what they should be -------------------------------------------------------------------------
+
+
+def rewrite(path: Path, drop: str | None = None, **metadata: str) -> None:
+    """The same file with some metadata changed or a tensor left out."""
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in list(file.keys()) if name != drop}
+        metadata = file.metadata() | metadata
+    save_file(tensors, path, metadata)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, -1])
+def test_a_file_cut_short_is_refused(saved, kept):
+    saved.write_bytes(saved.read_bytes()[:kept])
+    with pytest.raises(MemoryFileError, match=r"a\.memory is cut short or not a memory file"):
+        LOAD(saved)
+
+
+def test_a_bare_memory_is_refused_and_a_written_one_is_also_a_bare_one(saved, tmp_path):
+    memory, state = vbmem.load_memory(saved)
+    assert torch.equal(state.loc_mean, LOAD(saved).state.loc_mean)
+    vbmem.save_memory(tmp_path / "bare.memory", memory, state)
+    with pytest.raises(MemoryFileError, match=r"bare\.memory holds a bare memory of codes.*use vbmem\.load_memory"):
+        LOAD(tmp_path / "bare.memory")
+
+
+@pytest.mark.parametrize("drop", ["state.row_cov", "assignments.counts.0", "assignments.prefixes.0"])
+def test_a_file_without_all_its_tensors_is_refused(saved, drop):
+    rewrite(saved, drop)
+    with pytest.raises(MemoryFileError, match=r"a\.memory lacks or misnames"):
+        LOAD(saved)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["{", "[]", '{"model": "tiny"}', json.dumps({"model": "a", "fingerprint": "b", "frames": 1, "colour": "red"})],
+)
+def test_a_file_that_does_not_say_who_wrote_it_is_refused(saved, written):
+    rewrite(saved, written=written)
+    with pytest.raises(MemoryFileError, match=r"a\.memory lacks or misnames what a model wrote .*write it again"):
+        LOAD(saved)
+
+
+def test_a_newer_version_is_refused(saved):
+    rewrite(saved, version="2")
+    with pytest.raises(MemoryFileError, match="format version 2, this vbmem reads up to 1; upgrade vbmem"):
+        LOAD(saved)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no memory file .*none\.memory"):
+        LOAD(tmp_path / "none.memory")
+
+
+def test_a_pickle_is_refused_unopened(saved):
+    saved.write_bytes(pickle.dumps({"written": 1}))
+    with pytest.raises(MemoryFileError, match="not a memory file"):
+        LOAD(saved)
