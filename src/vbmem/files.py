@@ -16,6 +16,8 @@ from torch import Tensor
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write, whole or not at all: a neighbour, renamed over the old one once it is complete."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory; name a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

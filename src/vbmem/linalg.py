@@ -36,6 +36,8 @@ def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """
     if matrix.shape[-1] == 0:
         return matrix, matrix.new_zeros(matrix.shape[:-2])
+    if not torch.compiler.is_compiling() and not (matrix.requires_grad and torch.is_grad_enabled()):
+        return _invert(matrix, name)  # an operator's first call loads the compiler, which takes a second
     inverse, logdet = _inverse_and_logdet(matrix, name)
     return inverse, logdet
 
@@ -62,8 +64,7 @@ def may_wait(tensor: Tensor) -> bool:
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-@torch.library.custom_op("vbmem::inverse_and_logdet", mutates_args=())
-def _inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
+def _invert(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if matrix.is_cuda:
         from vbmem.kernels import LARGEST, sweep_inverse
 
@@ -78,6 +79,9 @@ def _inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     inverse_factor = torch.linalg.solve_triangular(factor, identity, upper=False)
     return inverse_factor.mT @ inverse_factor, logdet
+
+
+_inverse_and_logdet = torch.library.custom_op("vbmem::inverse_and_logdet", _invert, mutates_args=())
 
 
 @_inverse_and_logdet.register_fake

@@ -242,6 +242,20 @@ def test_export_makes_a_model_directory_of_a_run(run_dir, tmp_path, capsys):
     assert weights[0].stat().st_size < 0.8 * weights[1].stat().st_size
 
 
+def test_export_puts_what_is_known_on_the_card(run_dir, tmp_path):
+    evaluation = tmp_path / "evaluation.json"
+    evaluation.write_text(json.dumps({"split": "test", "elbo_per_frame": -12.345, "standard_error": 0.6}))
+    facts = ["commit=1a2b3c", "hardware=one GPU"]
+    run("export", run_dir, "-o", tmp_path / "model", "--evaluation", evaluation, "--facts", *facts)
+    card = vbmem.load(tmp_path / "model").card
+    assert card["test bound, nats a frame"] == "-12.3 +- 0.6"
+    assert (card["commit"], card["hardware"]) == ("1a2b3c", "one GPU")
+    assert "- hardware: one GPU" in (tmp_path / "model" / "README.md").read_text()
+    with pytest.raises(ValueError, match="a fact must be NAME=VALUE, got 'commit'"):
+        run("export", run_dir, "-o", tmp_path / "other", "--facts", "commit")
+    assert not (tmp_path / "other").exists()
+
+
 def test_export_never_overwrites_a_run(run_dir):
     before = (run_dir / "config.json").read_bytes()
     with pytest.raises(ValueError, match=r"is the directory of a run, whose config\.json would be lost"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import math
 import time
+from collections.abc import Callable
 from csv import writer
 from json import dumps, loads
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import tyro
@@ -17,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from vbmem.data.pictures import _picture_names
+from vbmem.data.pictures import picture_names
 from vbmem.files import write_atomically
 from vbmem.pretrained import Model, WrittenMemory, load, load_network, save_network, shipped
 from vbmem.pretrained.inputs import as_frames, to_unit
@@ -134,7 +135,7 @@ def score(
     """
     generator, (loaded, written) = _generator(seed), _open(memory, model)
     scores = loaded.score(written, images, generator=generator).tolist()
-    names = list(map(str, _picture_names(images))) if images.is_dir() else [images.name]
+    names = list(map(str, picture_names(images))) if images.is_dir() else [images.name]
     ranked = sorted(zip(scores, names, strict=True))
     if csv is not None:
         lines = io.StringIO(newline="")
@@ -187,12 +188,18 @@ def export(
     if (out / "best.safetensors").exists():
         raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
     if evaluation is not None:
-        measured = loads(evaluation.read_text())
-        bound, error = measured["elbo_per_frame"], measured["standard_error"]
-        card[f"{measured['split']} bound, nats a frame"] = f"{bound:.1f} +- {error:.1f}"
+        card |= _facts(
+            evaluation,
+            lambda x: {f"{x['split']} bound, nats a frame": f"{x['elbo_per_frame']:.1f} +- {x['standard_error']:.1f}"},
+        )
     if metrics is not None:
-        for way, row in loads(metrics.read_text())["samples"].items():
-            card[f"precision and coverage, {way}"] = ", ".join(f"{x['mean']:.2f} ({k})" for k, x in row.items())
+        card |= _facts(
+            metrics,
+            lambda x: {
+                f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
+                for way, row in x["samples"].items()
+            },
+        )
     for fact in facts:
         key, separator, value = fact.partition("=")
         if not separator:
@@ -201,6 +208,14 @@ def export(
     dtype = torch.float16 if half else torch.float32
     save_network(network, out, name or own_name, card, sizes=sizes, dtype=dtype)
     _say(f"exported {name or own_name} to {out}")
+
+
+def _facts(path: Path, of: Callable[[Any], dict[str, str]]) -> dict[str, str]:
+    """Facts for a card from a JSON file that another command wrote."""
+    try:
+        return of(loads(path.read_text()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not what `vbmem evaluate` or `vbmem metrics` writes ({error!r})") from error
 
 
 def _open(path: Path, model: str | None) -> tuple[Model, WrittenMemory]:

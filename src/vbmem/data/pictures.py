@@ -45,7 +45,7 @@ def read_folder(folder: Path, size: int, progress: bool, channels: int = 3) -> I
 
     If every picture lies in a subfolder, its label is the number of that subfolder in sorted order.
     """
-    names = _picture_names(folder)
+    names = picture_names(folder)
     if not names:
         raise DataError(f"the folder {folder} holds no pictures; put PNG, JPEG or other picture files into it")
     pictures = [read_picture(folder / name, size, channels) for name in track(names, "reading pictures", progress)]
@@ -104,7 +104,7 @@ def _eight_bits(grey: npt.NDArray[np.integer[Any]]) -> Images:
     return np.rint(grey / 257).astype(np.uint8)
 
 
-def _picture_names(folder: Path) -> list[Path]:
+def picture_names(folder: Path) -> list[Path]:
     """Paths relative to `folder` of the files with a picture's suffix, hidden files and folders left out."""
     from PIL import Image
 

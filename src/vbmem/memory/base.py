@@ -268,6 +268,19 @@ class Memory(ABC):
         return self.reduce(engine.log_predictive(parts, state.translate(-centre), prior), -2)
 
     @full_precision
+    def local_bound(self, state: MemoryState, codes: Tensor, code_var: Tensor | None = None) -> Tensor:
+        """A lower bound on log p(z | memory) of every frame by itself, in nats: [.., T].
+
+        Unlike `bound` it pays nothing for the memory, which is given. With `code_var`, the variance of the codes, it is
+        minus the expected KL of the codes, as in `bound`.
+        """
+        parts, _, prior, centre = self._enter(codes, state)
+        if code_var is not None:
+            check_positive("code_var", code_var)
+            code_var = self.split(code_var.expand_as(codes))
+        return self.reduce(engine.local_bound(parts, state.translate(-centre), prior, code_var), -2)
+
+    @full_precision
     def sample(
         self,
         state: MemoryState,

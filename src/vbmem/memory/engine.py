@@ -53,6 +53,34 @@ def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
     which is the theorem's softmax at the optimal q(w|s). The quadratic term is mu_th . y_th / 2 with
     y_th = R_h (z_t - b_h) / sigma^2, so rows and locations meet the codes in a single product.
     """
+    log_theta, weight_mean, weight_cov = _explain(codes, state, prior)
+    # Of a single cluster the softmax is 1, and no iteration need carry its gradient.
+    assignment = torch.ones_like(log_theta) if log_theta.shape[-2] == 1 else log_theta.softmax(-2)
+    if mask is not None:
+        assignment = assignment * mask.unsqueeze(-2)
+    return Addresses(assignment.mT, weight_mean.movedim(-1, -3), weight_cov)
+
+
+def local_bound(codes: Tensor, state: MemoryState, prior: Prior, code_var: Tensor | None = None) -> Tensor:
+    """A lower bound on log p(z_t | memory) with the best q(y_t) for every frame, [.., T]:
+
+        log sum_h 1/H exp(l_th),   l_th = E log p(z_t | s=h, w, M, b) - KL(q(w|s=h) || p(w))
+
+    where l_th is the logarithm of the unnormalised theta_th. With `code_var` for codes z_t ~ N(z_t, code_var) instead,
+    -KL(q(z_t) || p(z_t | y_t, memory)) takes the place of the log-density.
+    """
+    log_theta, _, _ = _explain(codes, state, prior)
+    clusters, size = log_theta.shape[-2], codes.shape[-1]
+    squares = codes.square().sum(-1)
+    bound = log_theta.logsumexp(-2) - math.log(clusters)
+    if code_var is not None:
+        squares = squares + code_var.sum(-1)
+        bound = bound + 0.5 * (code_var.log().sum(-1) + size * (1 + math.log(2 * math.pi)))
+    return bound - 0.5 * (squares / prior.noise_var + size * (2 * math.pi * prior.noise_var).log())
+
+
+def _explain(codes: Tensor, state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
+    """How each cluster explains each frame: log theta [.., H, T], not normalised, mu_w [.., H, K, T] and Sigma_w."""
     rows, loc = state.row_mean, state.loc_mean
     clusters, row_count, code_size = rows.shape[-3:]
     if prior.has_location:
@@ -69,15 +97,11 @@ def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
     precision = identity + (gram + code_size * state.row_cov) / prior.noise_var
     weight_cov, logdet = inverse_and_logdet(precision, "the precision of the addressing weights")
     weight_mean = small_matmul(weight_cov, projected)  # [.., H, K, T]
-    if clusters == 1:  # the softmax is 1, and no iteration need carry its gradient
-        assignment = weight_mean.new_ones(*weight_mean.shape[:-2], weight_mean.shape[-1])
-    else:
+    log_theta = 0.5 * ((weight_mean * projected).sum(-2) - logdet.unsqueeze(-1))
+    if prior.has_location:
         norm = 0.5 * (loc.square().sum(-1) + code_size * state.loc_var) / prior.noise_var
-        log_theta = products[..., -1, :] - (norm + 0.5 * logdet).unsqueeze(-1)  # [.., H, T]
-        assignment = (log_theta + 0.5 * (weight_mean * projected).sum(-2)).softmax(-2)
-    if mask is not None:
-        assignment = assignment * mask.unsqueeze(-2)
-    return Addresses(assignment.mT, weight_mean.movedim(-1, -3), weight_cov)
+        log_theta = log_theta + products[..., -1, :] - norm.unsqueeze(-1)
+    return log_theta, weight_mean, weight_cov
 
 
 def statistics(codes: Tensor, addresses: Addresses) -> Statistics:

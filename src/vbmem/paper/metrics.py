@@ -215,9 +215,11 @@ def summarise(episodes: Sequence[Rows]) -> Json:
 def show(result: Json, console: Console) -> None:
     """Every table that has rows."""
 
-    def text(value: Any) -> str:
+    def text(value: Any, errors: bool) -> str:
         if isinstance(value, dict):
-            return f"{value['mean']:.4f}" + ("" if value["error"] is None else f" ± {value['error']:.4f}")
+            return f"{value['mean']:.4f}" + (
+                f" ± {value['error']:.4f}" if errors and value["error"] is not None else ""
+            )
         return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
     tables = {name: result[name] for name in ("samples", "joint assignments")}
@@ -230,7 +232,8 @@ def show(result: Json, console: Console) -> None:
         if rows:
             table = Table("", *next(iter(rows.values())), title=title)
             for name, columns in rows.items():
-                table.add_row(name, *map(text, columns.values()))
+                errors = len(columns) <= 4  # a wider table has no room for them; they are in the result
+                table.add_row(name, *(text(value, errors) for value in columns.values()))
             console.print(table)
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 HEADER = """---
 library_name: vbmem
-license: apache-2.0
-pipeline_tag: unconditional-image-generation
+{licence}pipeline_tag: unconditional-image-generation
 tags: [generative-memory, variational-bayes, meta-learning]
 {datasets}---
 """
@@ -40,7 +39,10 @@ def render_card(config: dict[str, Any], parameters: int) -> str:
     facts = [f"- {name}: {value}" for name, value in card.items()]
     kind = config["model"].get("memory", config["model"]["kind"])
     parts = [
-        HEADER.format(datasets=f"datasets: [{dataset}]\n" if dataset in ("cifar10", "mnist") else ""),
+        HEADER.format(
+            licence=f"license: {card['license']}\n" if "license" in card else "",
+            datasets=f"datasets: [{dataset}]\n" if dataset in ("cifar10", "mnist") else "",
+        ),
         f"# {config['name']}\n",
         f"A {kind} model over {frame['size']} x {frame['size']} pictures, {parameters:,} parameters, after "
         '"Meta-Learning with\nVariational Bayes" (Lingle 2020).\n',

@@ -220,12 +220,12 @@ class Model:
         scores = []
         for x in self._chunks(frames, "scoring"):
             q = self.network.infer(x.unsqueeze(0))
-            q = CodePosterior(q.mean[0].unsqueeze(1), q.var[0].unsqueeze(1))  # every picture an episode: [n, 1, C]
-            addresses = memory.memory.address(memory.state, q.mean)
-            terms = memory.memory.bound(q.mean, memory.state, addresses, q.var).terms()
-            divergence = terms["kl_codes"] + terms["kl_assignments"] + terms["kl_weights"]
-            draws = [self.network.score(q.rsample(generator), x.unsqueeze(1)) for _ in range(samples)]
-            scores.append(torch.stack(draws).mean(0) - divergence)
+            known = memory.memory.local_bound(memory.state, q.mean[0], q.var[0])
+            codes = (
+                q.rsample(generator).transpose(0, 1) for _ in range(samples)
+            )  # every picture an episode: [n, 1, C]
+            draws = [self.network.score(z, x.unsqueeze(1)) for z in codes]
+            scores.append(torch.stack(draws).mean(0) + known)
         return torch.cat(scores)
 
     def save(self, directory: str | Path) -> None:
