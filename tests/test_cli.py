@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from vbmem import __version__ as version
+
 
 def vbmem(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "vbmem", *arguments], capture_output=True, text=True, timeout=120)
@@ -80,6 +82,39 @@ def test_presets_and_help_list_what_there_is() -> None:
         "metrics",
     ):
         assert command in text
+
+
+def test_the_help_fits_a_screen() -> None:
+    lines = vbmem("--help").stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert vbmem("--version").stdout.strip() == f"vbmem {version}"
+
+
+def test_without_a_command_the_commands_are_listed_and_the_exit_fails() -> None:
+    result = vbmem()
+    assert result.returncode == 2
+    assert "generate" in result.stdout
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+    arguments = ("write", str(tmp_path / "nothing"), "-o", str(tmp_path / "a.memory"))
+    quiet, loud = vbmem(*arguments), vbmem(*arguments, "--debug")
+    assert quiet.returncode == 2
+    assert "Traceback" not in quiet.stderr
+    assert "Traceback" in loud.stderr
+
+
+def test_the_doctor_finds_the_models_and_passes_its_own_test() -> None:
+    result = vbmem("doctor", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["self-test"] == "passed"
+    assert "cifar10-mixture" in found["models"]
+    assert found["vbmem"] == version
 
 
 def test_a_directory_that_is_no_run_is_refused_in_one_sentence(tmp_path: Path) -> None:

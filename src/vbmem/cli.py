@@ -9,16 +9,19 @@ from pathlib import Path
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+import vbmem
 from vbmem.commands import memories, paper, training
-from vbmem.linalg import NumericalError
+from vbmem.commands.doctor import doctor
 from vbmem.train import TrainingError
 
 console = Console()
 
 
 def demo(out: Path = Path("demo"), images: Path | None = None, train: bool = False) -> None:
-    """Write an episode into memory, generate, recall, judge novelty: a page to look at, in seconds.
+    """A page of pictures written, generated and recalled.
 
     Args:
         out: directory for index.html and its pictures.
@@ -33,43 +36,73 @@ def demo(out: Path = Path("demo"), images: Path | None = None, train: bool = Fal
 
 
 def train_in_help() -> None:
-    """Train a preset: `vbmem train PRESET [overrides]`."""
+    """Train a preset: vbmem train PRESET [overrides]."""
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": demo,
-    "write": memories.write,
-    "generate": memories.generate,
-    "read": memories.read,
-    "score": memories.score,
-    "models": memories.models,
-    "train": train_in_help,  # answered before tyro, because the preset decides on the options
-    "presets": training.presets,
-    "evaluate": training.evaluate,
-    "export": memories.export,
-    "table1": paper.table1,
-    "figure2": paper.figure2,
-    "figure3": paper.figure3,
-    "figure4": paper.figure4,
-    "figure5": paper.figure5,
-    "figure6": paper.figure6,
-    "metrics": paper.metrics,
+GROUPS: dict[str, dict[str, Callable[..., None]]] = {
+    "See": {"demo": demo, "models": memories.models, "doctor": doctor},
+    "Your pictures": {
+        "write": memories.write,
+        "generate": memories.generate,
+        "read": memories.read,
+        "score": memories.score,
+    },
+    "Train": {
+        "train": train_in_help,  # answered before tyro, because the preset decides on the options
+        "presets": training.presets,
+        "evaluate": training.evaluate,
+        "export": memories.export,
+    },
+    "The paper": {
+        "table1": paper.table1,
+        "figure2": paper.figure2,
+        "figure3": paper.figure3,
+        "figure4": paper.figure4,
+        "figure5": paper.figure5,
+        "figure6": paper.figure6,
+        "metrics": paper.metrics,
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def main() -> None:
-    """Entry point: one sentence on standard error and exit code 2 for what the user can mend."""
+    """Entry point: one sentence on standard error and exit code 2 for what the user can mend; --debug for the rest."""
     arguments = sys.argv[1:]
+    debug = "--debug" in arguments
     try:
-        if arguments[:1] == ["train"]:
-            training.train(arguments[1:])
-        else:
-            tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="vbmem", description="Fast-adapting generative memory.")
+        run([argument for argument in arguments if argument != "--debug"])
     except BrokenPipeError:  # whoever read the output, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (ValueError, OSError, NumericalError, TrainingError) as error:
+    except (ValueError, OSError, ArithmeticError, TrainingError) as error:
+        if debug:
+            raise
         Console(stderr=True).print(f"vbmem: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def run(arguments: list[str]) -> None:
+    match arguments:
+        case [] | ["-h" | "--help"]:
+            show_commands()
+            sys.exit(0 if arguments else 2)
+        case ["--version"]:
+            print(f"vbmem {vbmem.__version__}")
+        case ["train", *rest]:
+            training.train(rest)
+        case _:
+            tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="vbmem", args=arguments)
+
+
+def show_commands() -> None:
+    """All commands on one screen, by what people want to do."""
+    console.print("vbmem COMMAND [options]: fast-adapting generative memory. Also: --version, --debug", markup=False)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for group, commands in GROUPS.items():
+        table.add_row(f"[bold]{group}")
+        for name, command in commands.items():
+            table.add_row(f"  {name}", escape((command.__doc__ or "").split("\n")[0]))
+    console.print(table)

@@ -97,7 +97,7 @@ def read(
     model: str | None = None,
     seed: int = 0,
 ) -> None:
-    """Read pictures from a memory file again and again: damaged ones settle on what the memory holds.
+    """Recall pictures from a memory file, step by step.
 
     Args:
         memory: the file that `vbmem write` left.
@@ -123,7 +123,9 @@ def score(
     model: str | None = None,
     seed: int = 0,
 ) -> None:
-    """How well a memory file knows pictures: a lower bound on log p(picture | memory) in nats, the newest first.
+    """How well a memory file knows pictures, in nats.
+
+    A lower bound on log p(picture | memory), the newest first.
 
     Args:
         memory: the file that `vbmem write` left.
@@ -173,7 +175,7 @@ def export(
     metrics: Path | None = None,
     facts: list[str] = [],  # noqa: B006, shown as the default
 ) -> None:
-    """Save the best model of a training run as a model directory, to keep or to give away.
+    """Save the best model of a run, to keep or to give away.
 
     Args:
         run: what `vbmem train` left.

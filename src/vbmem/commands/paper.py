@@ -22,7 +22,7 @@ def table1(
     data_dir: Path | None = None,
     device: Device = "auto",
 ) -> None:
-    """Table 1: train five models and compare their test bounds with the paper's.
+    """Table 1: five models trained, beside the paper's bounds.
 
     Args:
         out: directory for the runs and table1.json; finished rows are not trained again.
@@ -47,7 +47,7 @@ def figure2(
     rows: list[int] = [8, 16, 32, 64, 128, 256],  # noqa: B006, shown as the default
     code_sizes: list[int] = [50, 100, 200, 400, 800],  # noqa: B006
 ) -> None:
-    """Figure 2: variational Bayes against the Dynamic Kanerva Machine on synthetic episodes.
+    """Figure 2: variational Bayes against the DKM.
 
     Args:
         out: directory for the two pictures and figure2.json.
@@ -69,7 +69,7 @@ def figure3(
     data_dir: Path | None = None,
     seed: int = 0,
 ) -> None:
-    """Figure 3: pictures generated from memory, with the episode that was written.
+    """Figure 3: pictures generated from memory.
 
     Args:
         out: directory for the pictures.
@@ -104,7 +104,7 @@ def figure4(
 def figure5(
     out: Path = Path("figures"), model: str = "cifar10-mixture", data_dir: Path | None = None, seed: int = 0
 ) -> None:
-    """Figure 5: a memory resized to 100 clusters, written with 640 pictures.
+    """Figure 5: 640 pictures in a memory of 100 clusters.
 
     Args:
         out: directory for the pictures.
@@ -120,7 +120,7 @@ def figure5(
 def figure6(
     out: Path = Path("figures"), model: str = "cifar10-mixture", data_dir: Path | None = None, seed: int = 0
 ) -> None:
-    """Figure 6: a memory resized to 150 clusters, written with 1280 pictures.
+    """Figure 6: 1280 pictures in a memory of 150 clusters.
 
     Args:
         out: directory for the pictures.
@@ -142,7 +142,7 @@ def metrics(
     sizes: bool = True,
     seed: int = 0,
 ) -> None:
-    """Numbers for what the paper only shows: precision and coverage of samples, errors of recall, over memory sizes.
+    """Precision, coverage and recall of a model, in numbers.
 
     Args:
         model: a name that `vbmem models` lists, or a directory.

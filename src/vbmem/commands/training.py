@@ -80,7 +80,9 @@ def evaluate(
     data_dir: Path | None = None,
     device: Device = "auto",
 ) -> None:
-    """The bound of a trained model over a whole pass, as JSON: elbo_per_frame, its standard error, every term.
+    """The bound of a trained model, as JSON.
+
+    Over a whole pass: elbo_per_frame, its standard error, every term.
 
     Args:
         model: what `vbmem train` left, or a model: a name that `vbmem models` lists, or a directory.

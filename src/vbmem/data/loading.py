@@ -40,7 +40,7 @@ def load_images(
     if isinstance(source, np.ndarray):
         images = ImageSet("array", with_channel_axis(source))
     elif source in KNOWN_SETS:
-        images = _load_known(str(source), _data_directory(data_dir), progress)
+        images = _load_known(str(source), data_directory(data_dir), progress)
     elif Path(source).is_dir():
         return read_folder(Path(source), FOLDER_SIZE if size is None else size, progress)
     elif Path(source).is_file():
@@ -61,7 +61,8 @@ def _load_known(name: str, data_dir: Path, progress: bool) -> ImageSet:
     return images
 
 
-def _data_directory(data_dir: str | os.PathLike[str] | None) -> Path:
+def data_directory(data_dir: str | os.PathLike[str] | None) -> Path:
+    """Where data sets are kept: as given, else VBMEM_DATA, else the user's cache."""
     if chosen := data_dir or os.environ.get("VBMEM_DATA"):
         return Path(chosen).expanduser()
     import pooch
