@@ -13,7 +13,7 @@ from rich.console import Console
 from vbmem.data import DataError, ImageSet
 from vbmem.models import FrameFormat, MemoryConfig
 from vbmem.paper import figures
-from vbmem.paper.figures import GAP, SCALE, TITLE, Size, figure3, figure4, figure5, figure6, nearest
+from vbmem.paper.figures import GAP, SCALE, TITLE, Size, figure3, figure4, figure5, figure6
 from vbmem.pretrained import Model
 from vbmem.pretrained.directory import fingerprint
 
@@ -199,12 +199,3 @@ def test_figure6_shows_samples_above_their_reads(tmp_path: Path, data_dir: Path,
     assert len(np.unique(np.concatenate([samples, reads]), axis=0)) == 2 * 32
     assert episode.shape == (TITLE + side(2, scale=1), side(40, scale=1), 3)
     assert len(set(which(cells(episode, 0, TITLE, 40, 2, scale=1), held_out))) == 80
-
-
-def test_nearest_agrees_with_brute_force() -> None:
-    generator = torch.Generator().manual_seed(0)
-    pictures = torch.rand(5, 3, 4, 4, generator=generator)
-    episode = torch.randint(256, (9, 3, 4, 4), generator=generator, dtype=torch.uint8)
-    distances = [[float((picture - frame / 255).square().sum()) for frame in episode] for picture in pictures]
-    assert nearest(pictures, episode).tolist() == [row.index(min(row)) for row in distances]
-    assert nearest(episode / 255, episode).tolist() == list(range(9))

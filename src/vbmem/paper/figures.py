@@ -26,6 +26,7 @@ from vbmem.data.known import KNOWN_SETS, cifar10
 from vbmem.data.photographs import PHOTOGRAPHS, photograph_crops
 from vbmem.files import write_atomically
 from vbmem.models import FrameFormat
+from vbmem.paper.metrics import nearest
 from vbmem.pictures import grid, save_picture
 from vbmem.pretrained import Model, WrittenMemory, load
 
@@ -72,6 +73,11 @@ class Scene:
             self.memory, start, STEPS, sample_memory=True, sample_codes=True, generator=self.generator
         )
 
+    def nearest(self, pictures: Tensor) -> Tensor:
+        """The frame of the episode nearest to each picture [N, ..], by pixels."""
+        frames = self.episode / 255
+        return frames[nearest(pictures.flatten(1), frames.flatten(1))]
+
     def reference(self, columns: int, scale: int = SCALE) -> Image.Image:
         return _titled(grid(self.episode / 255, columns, scale), f"Reference episode: {self.origin}")
 
@@ -109,7 +115,7 @@ def figure4(
         rows = _together(
             _titled(grid(start, 1, SCALE), "Sample"),
             _titled(grid(steps.transpose(0, 1).flatten(0, 1), STEPS, SCALE), title),
-            _titled(grid(scene.episode[nearest(steps[-1], scene.episode)] / 255, 1, SCALE), "Nearest"),
+            _titled(grid(scene.nearest(steps[-1]), 1, SCALE), "Nearest"),
             gap=SCALE * scene.model.frame.size,  # sample, gap, 12 steps, gap, nearest: the episode's 16 columns
         )
         path = out / f"figure4-{scene.model.name}.png"
@@ -137,11 +143,6 @@ def figure6(
     scene, samples, reads = _sampled_and_read(model, FIGURE6, data_dir, seed, console)
     sheets = {"figure6.png": _together(samples, reads, down=True), "figure6-episode.png": scene.reference(40, 1)}
     return _listed([_save(sheet, out / file) for file, sheet in sheets.items()], console)
-
-
-def nearest(pictures: Tensor, episode: Tensor) -> Tensor:
-    """Which frame of an episode, uint8 [T, ..], lies nearest to each picture [N, ..] in [0, 1], by pixels: [N]."""
-    return torch.cdist(pictures.flatten(1), episode.flatten(1) / 255).argmin(1)
 
 
 def _announced(console: Console | None, data_dir: Path | None) -> Console:
