@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import html
 import io
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
@@ -19,8 +17,9 @@ from vbmem.data import load_images
 from vbmem.data.photographs import Photograph, photograph_crops
 from vbmem.files import write_atomically
 from vbmem.paper.presets import get_preset
-from vbmem.pictures import grid, save_picture
+from vbmem.pictures import grid, save_animation, save_picture
 from vbmem.pretrained.inputs import as_frames, to_unit
+from vbmem.pretrained.model import timed_write
 from vbmem.train import Trainer, make_source
 
 DIGITS = "digits-mixture"
@@ -46,13 +45,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     generator = torch.Generator().manual_seed(0)
     episode, source = _episode(model, images)
     others = _crops(model, "flower")
-    for _ in range(2):  # the first time libraries are loaded; the times said are those of the second
-        started = time.perf_counter()
-        codes = model.encode(episode).mean
-        encoded = time.perf_counter()
-        memory = model.write_codes(codes, generator=generator)
-        written = time.perf_counter()
-    times = f"{1e3 * (encoded - started):.0f} ms to encode, {1e3 * (written - encoded):.0f} ms to write"
+    memory, times = timed_write(model, episode, generator)
     console.print(f"wrote {len(episode)} pictures into a memory of {memory.nbytes / 1024:.0f} kB: {times}")
 
     exhibits: list[Exhibit] = []
@@ -67,7 +60,8 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     samples = model.generate(memory, FRAMES, generator=generator)
     show("generated.png", "Generated", "New pictures drawn from the memory alone.", samples)
     chains = model.read(memory, samples, STEPS, sample_memory=True, sample_codes=True, generator=generator)
-    _save_animation([samples, *chains], out / "reading.gif")
+    steps = [grid(step, COLUMNS, SCALE) for step in (samples, *chains)]
+    save_animation(steps, [900, *(250 for _ in steps[2:]), 2000], out / "reading.gif")
     caption = f"Each of them read from memory {STEPS} times in a row: they settle on what was written."
     exhibits.append(Exhibit("reading.gif", "Iterative reading", caption))
 
@@ -125,15 +119,6 @@ def _episode(model: vbmem.Model, images: Path | None) -> tuple[Tensor, str]:
 def _crops(model: vbmem.Model, photograph: Photograph) -> Tensor:
     crops = photograph_crops(photograph, FRAMES, model.frame.size, channels=model.frame.channels)
     return to_unit(torch.from_numpy(crops).movedim(-1, 1), model.frame)
-
-
-def _save_animation(steps: list[Tensor], path: Path) -> None:
-    frames = [grid(step, COLUMNS, SCALE) for step in steps]
-    palette = [frame.quantize(method=Image.Quantize.MEDIANCUT) for frame in frames]
-    durations = [900, *(250 for _ in steps[2:]), 2000]
-    buffer = io.BytesIO()
-    palette[0].save(buffer, "GIF", save_all=True, append_images=palette[1:], duration=durations, loop=0)
-    write_atomically(path, buffer.getvalue())
 
 
 def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:

@@ -32,3 +32,11 @@ def save_picture(image: Image.Image, path: Path) -> None:
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     write_atomically(path, buffer.getvalue())
+
+
+def save_animation(frames: list[Image.Image], durations: list[int], path: Path, colours: int = 256) -> None:
+    """A GIF that repeats; each frame stays its number of milliseconds and has so many colours of its own."""
+    first, *others = [frame.quantize(colours) for frame in frames]
+    buffer = io.BytesIO()
+    first.save(buffer, "GIF", save_all=True, append_images=others, duration=durations, loop=0)
+    write_atomically(path, buffer.getvalue())

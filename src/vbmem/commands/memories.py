@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import time
 from collections.abc import Callable
 from csv import writer
 from json import dumps, loads
@@ -22,6 +21,7 @@ from vbmem.data.pictures import picture_names
 from vbmem.files import write_atomically
 from vbmem.pretrained import Model, WrittenMemory, load, load_network, save_network, shipped
 from vbmem.pretrained.inputs import as_frames, to_unit
+from vbmem.pretrained.model import timed_write
 
 console = Console()
 Images = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
@@ -47,14 +47,8 @@ def write(images: Images, out: Out, model: str = "cifar10-mixture", clusters: in
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
     frames = as_frames(images, loaded.frame, progress=True)
-    loaded.write(frames[:1])  # the first call of all loads libraries; the times are those of the second
-    started = time.perf_counter()
-    codes = loaded.encode(frames).mean
-    encoded = time.perf_counter()
-    memory = loaded.write_codes(codes, generator=generator)
-    written = time.perf_counter()
+    memory, times = timed_write(loaded, frames, generator)
     memory.save(out)
-    times = f"{1e3 * (encoded - started):.0f} ms to encode, {1e3 * (written - encoded):.0f} ms to write"
     _say(f"wrote {memory.frames} frames into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
         _say("frames in each cluster: " + " ".join(f"{frames:.0f}" for frames in usage))

@@ -63,71 +63,40 @@ def figure2(
     figure2.figure2(out, seed, seeds, rows, code_sizes, console)
 
 
-def figure3(
-    out: Path = Path("figures"),
-    models: list[str] = ["cifar10-mixture", "cifar10-tree"],  # noqa: B006, shown as the default
-    data_dir: Path | None = None,
-    seed: int = 0,
-) -> None:
-    """Figure 3: pictures generated from memory.
+Folder = Annotated[Path, tyro.conf.arg(help="directory for the pictures")]
+Models = Annotated[list[str], tyro.conf.arg(help="names that `vbmem models` lists, or directories")]
+ModelName = Annotated[str, tyro.conf.arg(help="a name that `vbmem models` lists, or a directory")]
+Cifar = Annotated[
+    Path | None,
+    tyro.conf.arg(help="where CIFAR-10 lies; without it, crops of two photographs make the episode"),
+]
+Seed = Annotated[int, tyro.conf.arg(help="of the episode and the draws")]
+FIGURES, MIXTURE, BOTH = Path("figures"), "cifar10-mixture", ["cifar10-mixture", "cifar10-tree"]
 
-    Args:
-        out: directory for the pictures.
-        models: names that `vbmem models` lists, or directories.
-        data_dir: where CIFAR-10 lies; without it, crops of two photographs make the episode.
-        seed: of the episode and the draws.
-    """
+
+def figure3(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None, seed: Seed = 0) -> None:
+    """Figure 3: pictures generated from memory."""
     from vbmem.paper import figures
 
     figures.figure3(out, models, data_dir, seed, console)
 
 
-def figure4(
-    out: Path = Path("figures"),
-    models: list[str] = ["cifar10-mixture", "cifar10-tree"],  # noqa: B006
-    data_dir: Path | None = None,
-    seed: int = 0,
-) -> None:
-    """Figure 4: iterative reading, as a picture and an animation.
-
-    Args:
-        out: directory for the pictures.
-        models: names that `vbmem models` lists, or directories.
-        data_dir: where CIFAR-10 lies; without it, crops of two photographs make the episode.
-        seed: of the episode and the draws.
-    """
+def figure4(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None, seed: Seed = 0) -> None:
+    """Figure 4: iterative reading, as a picture and an animation."""
     from vbmem.paper import figures
 
     figures.figure4(out, models, data_dir, seed, console)
 
 
-def figure5(
-    out: Path = Path("figures"), model: str = "cifar10-mixture", data_dir: Path | None = None, seed: int = 0
-) -> None:
-    """Figure 5: 640 pictures in a memory of 100 clusters.
-
-    Args:
-        out: directory for the pictures.
-        model: a name that `vbmem models` lists, or a directory.
-        data_dir: where CIFAR-10 lies; without it, crops of two photographs make the episode.
-        seed: of the episode and the draws.
-    """
+def figure5(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar = None, seed: Seed = 0) -> None:
+    """Figure 5: 640 pictures in a memory of 100 clusters."""
     from vbmem.paper import figures
 
     figures.figure5(out, model, data_dir, seed, console)
 
 
-def figure6(
-    out: Path = Path("figures"), model: str = "cifar10-mixture", data_dir: Path | None = None, seed: int = 0
-) -> None:
-    """Figure 6: 1280 pictures in a memory of 150 clusters.
-
-    Args:
-        out: directory for the pictures.
-        model: a name that `vbmem models` lists, or a directory.
-        data_dir: where CIFAR-10 lies; without it, crops of two photographs make the episode.
-        seed: of the episode and the draws.
-    """
+def figure6(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar = None, seed: Seed = 0) -> None:
+    """Figure 6: 1280 pictures in a memory of 150 clusters."""
     from vbmem.paper import figures
 
     figures.figure6(out, model, data_dir, seed, console)

@@ -306,9 +306,7 @@ class Memory(ABC):
         else:
             check_clusters(clusters, (*batch, n), self.layout[0])
         weights = state.loc_var.new_empty(*batch, n, rows).normal_(generator=generator)
-        prior = self.prior(state.row_mean)
-        draws = {"sample_memory": sample_memory, "sample_codes": sample_codes}
-        return self.join(engine.emit(state, prior, clusters, weights, generator, **draws))
+        return self._emit(state, clusters, weights, generator, sample_memory, sample_codes)
 
     @full_precision
     def read(
@@ -327,9 +325,19 @@ class Memory(ABC):
         """
         clusters, weights = engine.draw(self.address(state, codes), generator, sample=sample_memory)
         state = state.translate(state.loc_mean.new_zeros(*clusters.shape[:-1], 1, 1))  # one for every episode
-        prior = self.prior(state.row_mean)
+        return self._emit(state, clusters, weights, generator, sample_memory, sample_codes)
+
+    def _emit(
+        self,
+        state: MemoryState,
+        clusters: Tensor,
+        weights: Tensor,
+        generator: torch.Generator | None,
+        sample_memory: bool,
+        sample_codes: bool,
+    ) -> Tensor:
         draws = {"sample_memory": sample_memory, "sample_codes": sample_codes}
-        return self.join(engine.emit(state, prior, clusters, weights, generator, **draws))
+        return self.join(engine.emit(state, self.prior(state.row_mean), clusters, weights, generator, **draws))
 
 
 def as_tensor(value: Scale, like: Tensor) -> Tensor:

@@ -24,10 +24,9 @@ from vbmem.data import DataError, EpisodeSource, load_images
 from vbmem.data.image_set import Images
 from vbmem.data.known import KNOWN_SETS, cifar10
 from vbmem.data.photographs import PHOTOGRAPHS, photograph_crops
-from vbmem.files import write_atomically
 from vbmem.models import FrameFormat
 from vbmem.paper.metrics import nearest
-from vbmem.pictures import grid, save_picture
+from vbmem.pictures import grid, save_animation, save_picture
 from vbmem.pretrained import Model, WrittenMemory, load
 
 MIXTURE = "cifar10-mixture"
@@ -249,11 +248,7 @@ def _animate(steps: Tensor, name: str, path: Path) -> None:
     """All chains as one grid, a step [STEPS, N, channels, H, W] a frame, over and over."""
     columns = math.isqrt(steps.shape[1])
     sheets = [_titled(grid(step, columns, SCALE), f"{name}, step {n}") for n, step in enumerate(steps, 1)]
-    first, *others = [sheet.quantize(COLOURS) for sheet in sheets]
-    durations = [STEP_MS] * len(others) + [LAST_MS]
-    buffer = io.BytesIO()
-    first.save(buffer, "GIF", save_all=True, append_images=others, duration=durations, loop=0)
-    write_atomically(path, buffer.getvalue())
+    save_animation(sheets, [STEP_MS] * (len(sheets) - 1) + [LAST_MS], path, COLOURS)
 
 
 def _save(sheet: Image.Image, path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -253,6 +254,17 @@ class Model:
             for chunk in chunks:
                 yield to_unit(chunk.to(self.device), self.frame)
                 advance()
+
+
+def timed_write(model: Model, frames: Tensor, generator: torch.Generator | None = None) -> tuple[WrittenMemory, str]:
+    """Write an episode, and say how long encoding and writing took."""
+    model.write(frames[:1])  # the first call of all loads libraries; the times are those of the second
+    started = time.perf_counter()
+    codes = model.encode(frames).mean
+    encoded = time.perf_counter()
+    memory = model.write_codes(codes, generator=generator)
+    written = time.perf_counter()
+    return memory, f"{1e3 * (encoded - started):.0f} ms to encode, {1e3 * (written - encoded):.0f} ms to write"
 
 
 @contextmanager
