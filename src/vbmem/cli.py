@@ -14,6 +14,7 @@ from rich.table import Table
 
 import vbmem
 from vbmem.commands import memories, paper, training
+from vbmem.commands.app import app
 from vbmem.commands.doctor import doctor
 from vbmem.train import TrainingError
 
@@ -40,7 +41,7 @@ def train_in_help() -> None:
 
 
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    "See": {"demo": demo, "models": memories.models, "doctor": doctor},
+    "See": {"demo": demo, "app": app, "models": memories.models, "doctor": doctor},
     "Your pictures": {
         "write": memories.write,
         "generate": memories.generate,

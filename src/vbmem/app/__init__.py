@@ -1,0 +1,1 @@
+"""The web page to play with a memory (`pip install vbmem[app]`, `vbmem app`)."""
