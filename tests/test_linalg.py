@@ -56,19 +56,38 @@ def test_the_gradient_is_right_and_so_is_its_own(check):
     assert check(both, root(2, size=3).requires_grad_(), rtol=1e-6, atol=1e-7)
 
 
-def test_the_gradient_is_symmetric_and_that_of_torch():
+@pytest.mark.parametrize(("of_inverse", "of_logdet"), [(1, 2), (1, None), (None, 2)])
+def test_the_gradient_is_symmetric_and_that_of_torch(of_inverse, of_logdet):
     weights = root(seed=1)
 
     def gradient(function):
         matrix = positive_definite(root()).requires_grad_()
         inverse, logdet = function(matrix)
-        (result,) = torch.autograd.grad((weights * inverse).sum() + 2 * logdet, matrix)
+        wanted = [] if of_inverse is None else [of_inverse * (weights * inverse).sum()]
+        wanted += [] if of_logdet is None else [of_logdet * logdet]
+        (result,) = torch.autograd.grad(sum(wanted), matrix)
         return result
 
     actual = gradient(lambda matrix: inverse_and_logdet(matrix, "A"))
     expected = gradient(lambda matrix: (torch.linalg.inv(matrix), torch.logdet(matrix)))
     torch.testing.assert_close(actual, (expected + expected.mT) / 2, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(actual, actual.mT, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("size", [1, 6, 16, 17, 20, 32, 50, 64, 65])
+def test_cuda_gives_what_the_cpu_gives(size):
+    def results(device, dtype):
+        matrix = positive_definite(root(3, size=size)).to(device, dtype).requires_grad_()
+        inverse, logdet = inverse_and_logdet(matrix, "A")
+        alone, both = (
+            torch.autograd.grad(inverse.square().sum() + weight * logdet.sum(), matrix, retain_graph=True)[0]
+            for weight in (0, 1)
+        )
+        return [result.detach().cpu().double() for result in (inverse, logdet, alone, both)]
+
+    for actual, expected in zip(results("cuda", torch.float32), results("cpu", torch.float64), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 # --- The guard ------------------------------------------------------------------------------------------------------

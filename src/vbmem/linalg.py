@@ -90,7 +90,7 @@ def _(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.custom_op("vbmem::inverse_gradient", mutates_args=())
-def _inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor) -> Tensor:
+def _inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor | None) -> Tensor:
     from vbmem.kernels import LARGEST, inverse_gradient
 
     if inverse.shape[-1] <= LARGEST:
@@ -99,25 +99,29 @@ def _inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor
 
 
 @_inverse_gradient.register_fake
-def _(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor) -> Tensor:
+def _(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor | None) -> Tensor:
     return torch.empty_like(inverse)
 
 
 def _keep_inverse(ctx: Any, inputs: tuple[Tensor, str], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(output[0])
+    ctx.set_materialize_grads(False)  # in most of a write nobody asks for the log-determinant
 
 
-def _backward(ctx: Any, grad_inverse: Tensor, grad_logdet: Tensor) -> tuple[Tensor, None]:
+def _backward(ctx: Any, grad_inverse: Tensor | None, grad_logdet: Tensor | None) -> tuple[Tensor | None, None]:
     """d A^-1 = -A^-1 dA A^-1 and d log det A = tr(A^-1 dA)."""
     (inverse,) = ctx.saved_tensors
+    if grad_inverse is None:
+        return None if grad_logdet is None else grad_logdet[..., None, None] * inverse, None
     if inverse.is_cuda and inverse.dtype == torch.float32:
         return _inverse_gradient(inverse, grad_inverse, grad_logdet), None
     return _gradient(inverse, grad_inverse, grad_logdet), None
 
 
-def _gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor) -> Tensor:
+def _gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor | None) -> Tensor:
     symmetric = 0.5 * (grad_inverse + grad_inverse.mT)
-    return grad_logdet[..., None, None] * inverse - inverse @ symmetric @ inverse
+    through = inverse @ symmetric @ inverse
+    return -through if grad_logdet is None else grad_logdet[..., None, None] * inverse - through
 
 
 _inverse_and_logdet.register_autograd(_backward, setup_context=_keep_inverse)
