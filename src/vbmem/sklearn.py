@@ -45,10 +45,15 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
 
     Attributes:
         weights_: [H] shares of samples, for density, `predict` and `sample`; a fit's own prior holds clusters equal.
-        means_: [H, C], factors_: [H, K, C], noise_variance_: [H, C]. Cluster h's predictive covariance, with the
-            posterior's uncertainty, is factors_[h].T @ factors_[h] + diag(noise_variance_[h]).
+        means_: [H, C].
+        factors_: [H, K, C].
+        noise_variance_: [H, C]. Cluster h's predictive covariance, with the posterior's uncertainty, is
+            factors_[h].T @ factors_[h] + diag(noise_variance_[h]).
         lower_bound_: of log p(X), in nats; after `partial_fit`, each batch counts as it stood when it was written.
-        labels_, n_iter_, converged_: of the last fit or batch. n_clusters_: H.
+        labels_: most probable clusters, [T], of the last fit or batch.
+        n_iter_: iterations of it.
+        converged_: whether it settled before `max_iter`.
+        n_clusters_: H.
     """
 
     def __init__(

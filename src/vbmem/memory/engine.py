@@ -124,8 +124,10 @@ def statistics(codes: Tensor, addresses: Addresses) -> Statistics:
 def global_step(sums: Statistics, state: MemoryState, prior: Prior) -> MemoryState:
     """Theorem C.4, q(b) and then q(M), from the statistics and the prior:
 
-    v_b  = (1/v_b0 + n/sigma^2)^-1,            mu_b = v_b (mu_b0/v_b0 + (S_z - R' S_w) / sigma^2)
-    U    = (U_0^-1 + S_ww/sigma^2)^-1,         R    = U (U_0^-1 R_0 + (S_wz - S_w mu_b') / sigma^2)
+        v_b = (1/v_b0 + n/sigma^2)^-1,       mu_b = v_b (mu_b0/v_b0 + (S_z - R' S_w) / sigma^2)
+        U   = (U_0^-1 + S_ww/sigma^2)^-1,    R    = U (U_0^-1 R_0 + (S_wz - S_w mu_b') / sigma^2)
+
+    Without locations the first line falls away.
     """
     noise_var, rows = prior.noise_var, state.row_mean
     loc_mean, loc_var, weight_code = state.loc_mean, state.loc_var, sums.weight_code

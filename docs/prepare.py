@@ -1,0 +1,278 @@
+"""What the site needs of results/: its files beside the pages, and its numbers in them.
+
+    python docs/prepare.py            # copy results/ here, bring every table up to date
+    python docs/prepare.py --check    # only say whether a table is out of date
+
+A table of numbers stands between `<!-- numbers: FILE WHAT -->` and `<!-- end -->`, and
+nothing there is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "results"
+MARKED = re.compile(r"(<!-- numbers: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+# Links that lead out of results/.
+OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?!figure|metrics|table1)[^)]*\)")
+
+MODELS = {
+    "vae": "VAE",
+    "ns": "Neural Statistician",
+    "dkm": "Dynamic Kanerva Machine",
+    "gaussian": "VBM, Gaussian",
+    "categorical": "VBM, categorical",
+}
+
+
+def read(file: str) -> Any:
+    return json.loads((RESULTS / file).read_text())
+
+
+def table(headings: str, rows: Iterable[Iterable[str]]) -> str:
+    """Markdown, numbers to the right."""
+    names = headings.split(" | ")
+    lines = [names, ["---"] + ["---:"] * (len(names) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def table1(dataset: str) -> str:
+    from vbmem.paper.table1 import PAPER
+
+    measured = {row["model"]: row for row in read("table1.json").get(dataset, [])}
+    rows = []
+    for model, paper in PAPER[dataset].items():
+        cells = ["not measured yet", "", ""]
+        if row := measured.get(model):
+            seeds = len(row["seeds"])
+            spread = f" ± {row['std']:.1f}" if seeds > 1 else ""
+            cells = [
+                f"{row['mean']:.1f}{spread}",
+                str(seeds),
+                f"{row['mean'] - paper:+.1f}",
+            ]
+        rows.append([MODELS[model], f"{paper:.1f}", *cells])
+    return table("model | paper | ours | seeds | difference", rows)
+
+
+def figure2() -> str:
+    cells = read("figure2/figure2.json")["cells"]
+    claims = {
+        "dkm_online": ("DKM online", "2x to 14x"),
+        "dkm_iterative": ("DKM batched, iterative", "at least 1.64x"),
+    }
+    rows = []
+    for key, (name, claim) in claims.items():
+        # Of two negative bounds: above 1, ours is the better.
+        ratios = [cell[key] / cell["vb"] for cell in cells]
+        ahead = f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)}"
+        rows.append([name, f"{min(ratios):.2f}x to {max(ratios):.2f}x", ahead, claim])
+    return table("baseline | ratio of the bounds | ours ahead in | paper", rows)
+
+
+def pair(measured: dict[str, Any], space: str) -> str:
+    def value(what: str) -> float:
+        found = measured[f"{space} {what}"]
+        return float(found["mean"] if isinstance(found, dict) else found)
+
+    return f"{value('precision'):.2f} / {value('coverage'):.2f}"
+
+
+def samples() -> str:
+    mixture, tree = (
+        read(f"metrics/cifar10-{kind}.json")["samples"] for kind in ("mixture", "tree")
+    )
+    rows = [
+        [
+            way,
+            *(
+                pair(model[way], space)
+                for model in (mixture, tree)
+                for space in ("pixels", "codes")
+            ),
+        ]
+        for way in mixture
+    ]
+    return table(
+        "precision / coverage | mixture: pixels | codes | tree: pixels | codes", rows
+    )
+
+
+def recall() -> str:
+    errors = read("metrics/cifar10-mixture.json")["recall"]["error"]
+    ways = [
+        "damaged",
+        "encoder-decoder",
+        "H=10, 2 reads",
+        "H=64, 2 reads",
+        "nearest frame",
+    ]
+    rows = [
+        [damage, *(f"{error[way]['mean']:.4f}" for way in ways)]
+        for damage, error in errors.items()
+    ]
+    return table("damage | " + " | ".join(ways), rows)
+
+
+def sizes() -> str:
+    rows = [
+        [
+            f"{cell['frames']}, {cell['clusters']}",
+            f"{cell['bound per frame']:.0f}",
+            pair(cell["samples"], "codes"),
+            pair(cell["reads"], "codes"),
+        ]
+        for cell in read("metrics/cifar10-mixture.json")["sizes"]
+        if cell["clusters"] in (10, 20, 100, 150)
+    ]
+    return table("T, H | memory's bound, nats a frame | samples | after 12 reads", rows)
+
+
+def size_of(entry: dict[str, Any]) -> str:
+    return ", ".join(str(number) for number in entry["size"].values())
+
+
+def write() -> str:
+    rows = [
+        [
+            size_of(entry),
+            *(
+                f"{entry['ratios'][peer]:.3g}x"
+                for peer in ("transcription", "sklearn_full", "sklearn_diag")
+            ),
+            *(
+                f"{entry['peak_extra_mb'][who]:.0f} MB"
+                for who in ("vbmem", "transcription")
+            ),
+        ]
+        for entry in read("write.json")["cpu"]
+    ]
+    return table(
+        "B, T, H, K, C | transcription | sklearn, full | sklearn, diagonal"
+        " | we add | transcription adds",
+        rows,
+    )
+
+
+def scaling() -> str:
+    rows = []
+    for part in ("T", "H"):
+        entries = read("write.json")["scaling"][part]
+        costs = [entry["us_per_frame_and_cluster"] for entry in entries]
+        rows += [
+            [f"{entry['T']:,}", str(entry["H"]), f"{cost / costs[0]:.2f}"]
+            for entry, cost in zip(entries, costs, strict=True)
+        ]
+    return table("frames | clusters | cost of a frame and cluster", rows)
+
+
+def write_cuda() -> str:
+    ways = ("eager", "graph", "compiled_graph")
+    rows = [
+        [size_of(entry), *(f"{entry['us'][way]:,.0f}" for way in ways)]
+        for entry in read("write_cuda.json")["cuda"]
+    ]
+    return table(
+        "B, T, H, K, C | eager, µs | CUDA graph, µs | compiled CUDA graph, µs", rows
+    )
+
+
+def train_step() -> str:
+    rows = [
+        [
+            f"{number}: {model}",
+            f"{timed['ms']:.2f}",
+            f"{timed['ratio']:.2f} x {timed['peer']}" if "ratio" in timed else "",
+        ]
+        for number, run in enumerate(read("train_step.json")["runs"], 1)
+        for model, timed in run["models"].items()
+    ]
+    return table("run: model | ms a step | against its peer", rows)
+
+
+def estimator() -> str:
+    rows = []
+    for entry in read("estimator.json")["results"]:
+        ours, *peers = (
+            entry["estimators"][name]
+            for name in ("MemoryMixture", "sklearn full", "sklearn diag")
+        )
+        rows.append(
+            [
+                f"{entry['samples']:,} x {entry['features']}",
+                *(f"{peer['seconds'] / ours['seconds']:.1f}x" for peer in peers),
+                *(f"{way['held_out_log_likelihood']:.2f}" for way in (ours, *peers)),
+                f"{entry['truth']:.2f}",
+            ]
+        )
+    headings = (
+        "samples x features | full takes | diagonal takes"
+        " | ours, nats | full | diagonal | the truth"
+    )
+    return table(headings, rows)
+
+
+NUMBERS: dict[str, Callable[[], str]] = {
+    "results/table1.json cifar10": lambda: table1("cifar10"),
+    "results/table1.json celeba": lambda: table1("celeba"),
+    "results/figure2/figure2.json": figure2,
+    "results/metrics samples": samples,
+    "results/metrics recall": recall,
+    "results/metrics sizes": sizes,
+    "results/write.json ratios": write,
+    "results/write.json scaling": scaling,
+    "results/write_cuda.json": write_cuda,
+    "results/train_step.json": train_step,
+    "results/estimator.json": estimator,
+}
+
+
+def refreshed(text: str) -> str:
+    """A page with its tables as results/ has them now."""
+    return MARKED.sub(
+        lambda match: f"{match[1]}\n{NUMBERS[match[2]]()}\n\n{match[3]}", text
+    )
+
+
+def copy_results() -> None:
+    """Pictures, numbers, pages; links that lead out of results/ become plain text."""
+    copied = DOCS / "results"
+    shutil.rmtree(copied, ignore_errors=True)
+    for file in sorted(RESULTS.rglob("*")):
+        target = copied / file.relative_to(RESULTS)
+        if file.suffix in (".png", ".json"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+        elif file.suffix == ".md":
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(OUTSIDE.sub(r"\1", file.read_text()))
+
+
+def main() -> None:
+    pages = {
+        page: page.read_text()
+        for page in sorted(DOCS.rglob("*.md"))
+        if "results" not in page.parts[-3:]
+    }
+    stale = {
+        page: new for page, text in pages.items() if (new := refreshed(text)) != text
+    }
+    if "--check" in sys.argv:
+        if stale:
+            names = ", ".join(str(page.relative_to(DOCS.parent)) for page in stale)
+            sys.exit(f"stale numbers in {names}; run  python docs/prepare.py")
+        return
+    for page, text in stale.items():
+        page.write_text(text)
+    copy_results()
+
+
+if __name__ == "__main__":
+    main()
