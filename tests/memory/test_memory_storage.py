@@ -130,6 +130,22 @@ def test_an_unknown_kind_is_refused(saved):
         load_memory(saved)
 
 
+@pytest.mark.parametrize(
+    "damage", [{"version": "first"}, {"config": "{"}, {"config": "[1]"}, {"config": "[" * 100_000}]
+)
+def test_a_file_that_does_not_say_what_it_holds_is_refused(saved, damage):
+    rewrite(saved, **damage)
+    with pytest.raises(MemoryFileError, match=r"a\.memory .*save it again"):
+        load_memory(saved)
+
+
+@pytest.mark.parametrize("clusters", [1, 3])
+def test_a_file_whose_sizes_are_not_those_of_its_tensors_is_refused(saved, clusters):
+    rewrite(saved, config=json.dumps({"code_size": 3, "rows": 2, "clusters": clusters, "noise_var": 1.0}))
+    with pytest.raises(MemoryFileError, match=r"a\.memory .*the state belongs to another memory"):
+        load_memory(saved)
+
+
 def test_a_file_without_all_its_tensors_is_refused(saved):
     rewrite(saved, drop="state.loc_var")
     with pytest.raises(MemoryFileError, match=r"a\.memory"):

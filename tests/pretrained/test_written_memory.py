@@ -112,7 +112,13 @@ def test_a_file_without_all_its_tensors_is_refused(saved, drop):
 
 @pytest.mark.parametrize(
     "written",
-    ["{", "[]", '{"model": "tiny"}', json.dumps({"model": "a", "fingerprint": "b", "frames": 1, "colour": "red"})],
+    [
+        "{",
+        "[]",
+        '{"model": "tiny"}',
+        json.dumps({"model": "a", "fingerprint": "b", "frames": 1, "colour": "red"}),
+        json.dumps({"model": "a", "fingerprint": "b", "frames": 0}),
+    ],
 )
 def test_a_file_that_does_not_say_who_wrote_it_is_refused(saved, written):
     rewrite(saved, written=written)

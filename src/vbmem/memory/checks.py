@@ -93,6 +93,9 @@ def check_state(state: MemoryState, like: Tensor, clusters: int, rows: int, code
             f"the state belongs to another memory: its rows have the shape {list(tensor.shape[-3:])}, expected "
             f"[{clusters}, {rows}, {code_size}] (clusters, rows, code size)"
         )
+    check_shape("row_cov", state.row_cov, clusters, rows, rows)
+    check_shape("loc_mean", state.loc_mean, clusters, code_size)
+    check_shape("loc_var", state.loc_var, clusters)
     if tensor.dtype != like.dtype or tensor.device != like.device:
         raise ValueError(
             f"codes are {like.dtype} on {like.device} but the state is {tensor.dtype} on {tensor.device}; "

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vbmem.files import read_tensors, write_atomically
 from vbmem.memory.base import Memory
+from vbmem.memory.checks import check_state
 from vbmem.memory.kanerva import KanervaMemory
 from vbmem.memory.memories import (
     CategoricalMemory,
@@ -85,17 +86,19 @@ def read_memory(
         raise MemoryFileError(f"{path} is cut short or not a memory file ({error}); save it again") from error
     if metadata.get("format") != FORMAT:
         raise MemoryFileError(f"{path} is a safetensors file, but no memory saved by vbmem.save_memory")
-    if int(metadata["version"]) > VERSION:
-        raise MemoryFileError(
-            f"{path} has format version {metadata['version']}, this vbmem reads up to {VERSION}; upgrade vbmem"
-        )
-    kind = metadata["kind"]
+    try:
+        version, kind, config = int(metadata["version"]), metadata["kind"], json.loads(metadata["config"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise MemoryFileError(f"{path} does not say what memory it holds ({error!r}); save it again") from error
+    if version > VERSION:
+        raise MemoryFileError(f"{path} has format version {version}, this vbmem reads up to {VERSION}; upgrade vbmem")
     if kind not in KINDS:
         raise MemoryFileError(f"{path} holds a memory of unknown kind {kind!r}; known are {', '.join(KINDS)}")
-    config = json.loads(metadata["config"])
-    config |= {name.removeprefix("prior."): t for name, t in tensors.items() if name.startswith("prior.")}
     try:
+        config |= {name.removeprefix("prior."): t for name, t in tensors.items() if name.startswith("prior.")}
         state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
-        return KINDS[kind](**config), state, tensors, metadata
-    except (KeyError, TypeError) as error:
+        memory = KINDS[kind](**config)
+        check_state(state, state.row_mean, *memory.layout, memory.code_size // memory.partitions)
+    except (KeyError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path} lacks or misnames a part of the memory ({error}); save it again") from error
+    return memory, state, tensors, metadata

@@ -10,6 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from vbmem.memory.checks import check_shape, check_size
 from vbmem.memory.prefixes import PrefixCounts
 from vbmem.memory.state import MemoryState
 from vbmem.memory.storage import MemoryFileError, read_memory, write_memory
@@ -57,6 +58,9 @@ class WrittenMemory:
         start = "assignments."
         parts = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
         try:
-            return cls(memory, state, PrefixCounts.from_tensors(parts), **json.loads(metadata["written"]))
-        except (TypeError, ValueError) as error:
+            written = cls(memory, state, PrefixCounts.from_tensors(parts), **json.loads(metadata["written"]))
+            check_size("frames", written.frames)
+            check_shape("the state's use", written.usage, *state.loc_var.shape)
+        except (TypeError, ValueError, RuntimeError) as error:
             raise MemoryFileError(f"{path} lacks or misnames what a model wrote ({error}); write it again") from error
+        return written
