@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def app(model: str = "cifar10-mixture", data_dir: Path | None = None, host: str = "127.0.0.1", port: int = 7860) -> None:
+def app(
+    model: str = "cifar10-mixture", data_dir: Path | None = None, host: str = "127.0.0.1", port: int = 7860
+) -> None:
     """Play with a memory in the browser.
 
     Args:

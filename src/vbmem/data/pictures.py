@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,15 +106,13 @@ def _eight_bits(grey: npt.NDArray[np.integer[Any]]) -> Images:
 
 def picture_names(folder: Path) -> list[Path]:
     """Paths relative to `folder` of the files with a picture's suffix, hidden files and folders left out."""
-    from PIL import Image
-
-    suffixes = {s for s, kind in Image.registered_extensions().items() if kind not in NOT_PICTURES}
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    return sorted(
-        name
-        for name in names
-        if name.suffix.lower() in suffixes and not any(part.startswith(".") for part in name.parts)
-    )
+    return sorted(filter(is_picture_name, names))
+
+
+def is_picture_name(name: PurePath) -> bool:
+    """Whether it has a picture's suffix, and neither the file nor a folder above it is hidden."""
+    return name.suffix.lower() in _suffixes() and not any(part.startswith(".") for part in name.parts)
 
 
 @cache
@@ -125,9 +123,16 @@ def _formats() -> tuple[str, ...]:
     return tuple(kind for kind in Image.ID if kind not in NOT_PICTURES)
 
 
+@cache
+def _suffixes() -> set[str]:
+    from PIL import Image
+
+    return {suffix for suffix, kind in Image.registered_extensions().items() if kind not in NOT_PICTURES}
+
+
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         yield
@@ -141,7 +146,9 @@ def _naming(name: str) -> Iterator[None]:
         ) from error
     # Damaged files make Pillow's decoders raise almost anything.
     except Exception as error:
+        reason = str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):  # it shows a file object, which means nothing to people
+            reason = "unknown format"
         raise DataError(
-            f"{name} cannot be read as a picture ({str(error) or type(error).__name__}); "
-            "remove it or replace it with an intact 8-bit PNG or JPEG"
+            f"{name} cannot be read as a picture ({reason}); remove it or replace it with an intact 8-bit PNG or JPEG"
         ) from error

@@ -1,0 +1,52 @@
+"""What a memory holds, as pictures: a portrait of every cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vbmem.app.session import Session, seeded
+from vbmem.pretrained import WrittenMemory
+
+DRAWS = 16  # joint assignments over which a tree's portraits are averaged
+SPREAD = 2.0  # standard deviations along a row
+
+
+@dataclass(frozen=True)
+class Portrait:
+    cluster: int
+    usage: float
+    """Frames it holds."""
+    mean: Tensor  # its location, decoded: [channels, H, W]
+    rows: Tensor  # how it varies, the location moved along every row: [K, channels, H, W]
+    frames: Tensor  # those of the episode that are in it, [n, channels, H, W]
+
+
+def portraits(session: Session, most: int) -> list[Portrait]:
+    """Of the `most` used clusters, in the order of their use; of a tree, those of its first partition."""
+    memory, decode = session.kept(), session.model.decode
+    usage, clusters = memory.usage.reshape(memory.memory.partitions, -1)[0].sort(descending=True, stable=True)
+    clusters = clusters[:most]
+    codes, state = _locations(memory, clusters), memory.state
+    rows = state.row_mean.reshape(memory.memory.partitions, *state.row_mean.shape[-3:])[0, clusters]  # [n, K, C / G]
+    moved = codes.unsqueeze(1).repeat(1, rows.shape[1], 1)
+    moved[..., : rows.shape[-1]] += SPREAD * rows
+    means = decode(codes)
+    along = decode(moved) if rows.shape[1] else means[:, None][:, :0]
+    assigned = torch.empty(0) if session.codes is None else session.assigned()
+    return [
+        Portrait(int(c), float(usage[i]), means[i], along[i], session.frames[: len(assigned)][assigned == c])
+        for i, c in enumerate(clusters)
+    ]
+
+
+def _locations(memory: WrittenMemory, clusters: Tensor) -> Tensor:
+    """Codes [n, C] at the clusters; a tree's other partitions lie where the frames of the cluster have them."""
+    first = clusters.repeat_interleave(DRAWS)
+    chosen = memory.assignments.sample(len(first), seeded(), first=first)  # [G, n DRAWS]
+    locations = memory.state.loc_mean.reshape(len(chosen), -1, memory.state.loc_mean.shape[-1])
+    parts = torch.stack([location[numbers] for location, numbers in zip(locations, chosen, strict=True)])
+    codes = parts.movedim(0, 1).flatten(1)  # [n DRAWS, C]
+    return codes.reshape(len(clusters), DRAWS, -1).mean(1)

@@ -1,0 +1,92 @@
+"""The page's server: on this computer only unless told otherwise, and without a word to anybody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from vbmem.app.session import open_model
+from vbmem.app.uploads import MAX_FILE
+from vbmem.pretrained import ModelError, shipped
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+SESSIONS = 200  # visitors whose pictures are held in memory
+
+
+def launch(model: str, data_dir: Path | None, host: str, port: int) -> None:
+    """Serve the page until Ctrl-C.
+
+    Args:
+        model: the one it starts with: a name, a model directory, or a run.
+        data_dir: where cifar10.npz lies, for examples from it.
+    """
+    if find_spec("gradio") is None:
+        raise ValueError("the web page needs gradio, which is not installed; run: pip install 'vbmem[app]'")
+    open_model(model)
+    _check_free(host, port)
+    with TemporaryDirectory(prefix="vbmem-app-") as folder:
+        # Gradio reads these when it is imported.
+        os.environ |= {
+            "GRADIO_ANALYTICS_ENABLED": "False",
+            "GRADIO_RUN_HISTORY": "False",
+            "GRADIO_TEMP_DIR": folder,
+        }
+        import gradio as gr
+
+        from vbmem.app.page import build
+
+        models = _memory_models()
+        page = build(model, models if model in models else [model, *models], data_dir, typed_models=host in LOCAL)
+        page.queue(api_open=False)
+        page.launch(
+            server_name=host,
+            server_port=port,
+            quiet=True,
+            prevent_thread_lock=True,
+            max_file_size=MAX_FILE,
+            state_session_capacity=SESSIONS,
+            footer_links=[],
+            share=False,
+            ssr_mode=False,
+            theme=gr.themes.Base(
+                primary_hue="teal", neutral_hue="slate", spacing_size="sm", font="system-ui", font_mono="monospace"
+            ).set(button_primary_background_fill="*primary_600", button_primary_background_fill_hover="*primary_700"),
+            css_paths=Path(__file__).with_name("style.css"),
+        )
+        print(f"the page is at {page.local_url}; Ctrl-C ends it", flush=True)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that the folder goes, too
+        try:
+            page.block_thread()
+        finally:
+            page.close(verbose=False)
+
+
+def _memory_models() -> list[str]:
+    """The models that come with the package and have a memory."""
+    names = []
+    for name in shipped():
+        try:
+            open_model(name)
+        except ModelError:
+            continue
+        names.append(name)
+    return names
+
+
+def _check_free(host: str, port: int) -> None:
+    if not 1 <= port <= 65535:
+        raise ValueError(f"--port must be a number from 1 to 65535, got {port}")
+    try:
+        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(*address[:2]) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address[4])
+    except OSError as error:
+        raise ValueError(
+            f"cannot listen on {host}, port {port} ({error}); choose others with --host, --port"
+        ) from error

@@ -1,0 +1,105 @@
+"""Files that people drop onto the page, as frames. Nothing is unpacked to disk, nothing is read beyond the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import IO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vbmem.data.errors import DataError
+from vbmem.data.image_set import Images
+from vbmem.data.pictures import is_picture_name, opened_picture, read_picture
+from vbmem.models import FrameFormat
+
+MEGABYTE = 2**20
+MAX_FILE = 50 * MEGABYTE
+MAX_UNPACKED = 500 * MEGABYTE  # all pictures of a zip together
+MAX_PICTURES = 1000
+MAX_PIXELS = 50_000_000
+
+
+@dataclass(frozen=True)
+class Upload:
+    frames: Tensor  # uint8 [T, channels, H, W]
+    names: tuple[str, ...]
+    left_out: int
+    """Files in zips that are no pictures."""
+
+
+def read_uploads(paths: Sequence[Path], frame: FrameFormat) -> Upload:
+    """The pictures of files and zips, in their order, cropped and resized to the model's frames."""
+    pixels: list[Images] = []
+    names: list[str] = []
+    left_out = 0
+    for path in paths:
+        if path.stat().st_size > MAX_FILE:
+            raise DataError(f"{path.name} is larger than {MAX_FILE // MEGABYTE} MB; give a smaller file")
+        if path.suffix.lower() == ".zip":
+            left_out += _read_zip(path, frame, pixels, names)
+        else:
+            _check_count(len(names) + 1)
+            with path.open("rb") as file:
+                pixels.append(_read(file, path.name, frame))
+            names.append(path.name)
+    if not names:
+        raise DataError("no pictures were given; expected PNG, JPEG or other picture files, or a zip of them")
+    return Upload(torch.from_numpy(np.stack(pixels)).movedim(-1, 1), tuple(names), left_out)
+
+
+def _read_zip(path: Path, frame: FrameFormat, pixels: list[Images], names: list[str]) -> int:
+    """Adds the pictures of a zip; how many of its files are none."""
+    try:
+        with ZipFile(path) as archive:
+            files = [info for info in archive.infolist() if not info.is_dir()]
+            pictures = [info for info in files if _is_picture(info)]
+            _check_count(len(names) + len(pictures))
+            _check_sizes(path.name, pictures)
+            for info in pictures:
+                with archive.open(info) as packed:
+                    content = packed.read(info.file_size)  # without a number, zipfile unpacks whatever is there
+                name = PurePosixPath(info.filename).name
+                pixels.append(_read(BytesIO(content), name, frame))
+                names.append(name)
+            return len(files) - len(pictures)
+    except DataError:
+        raise
+    # Damaged archives make zipfile and zlib raise almost anything.
+    except Exception as error:
+        raise DataError(f"{path.name} is damaged or not a zip ({error}); pack the pictures again") from error
+
+
+def _is_picture(info: ZipInfo) -> bool:
+    name = PurePosixPath(info.filename)
+    return is_picture_name(name) and "__MACOSX" not in name.parts
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_PICTURES:
+        raise DataError(f"there are more than {MAX_PICTURES} pictures; give fewer at a time")
+
+
+def _check_sizes(name: str, pictures: list[ZipInfo]) -> None:
+    """By the archive's own list, before anything is unpacked."""
+    largest, total = max((info.file_size for info in pictures), default=0), sum(info.file_size for info in pictures)
+    if largest > MAX_FILE or total > MAX_UNPACKED:
+        limits = f"{MAX_FILE // MEGABYTE} MB a picture and {MAX_UNPACKED // MEGABYTE} MB in all"
+        raise DataError(f"{name} would unpack to {total / MEGABYTE:,.0f} MB; the limits are {limits}")
+    # Of the other methods zipfile unpacks more than it was asked for.
+    if any(info.compress_type not in (ZIP_STORED, ZIP_DEFLATED) or info.flag_bits & 1 for info in pictures):
+        raise DataError(f"{name} is encrypted or packed in an unusual way; pack the pictures as a plain zip")
+
+
+def _read(file: IO[bytes], name: str, frame: FrameFormat) -> Images:
+    with opened_picture(file, name) as image:
+        if image.width * image.height > MAX_PIXELS:
+            size = f"{image.width} x {image.height}"
+            raise DataError(f"{name} has {size} pixels, more than {MAX_PIXELS // 10**6} million; shrink it first")
+        image.load()  # here, so that damage is reported under the picture's own name
+        return read_picture(image, frame.size, frame.channels)
