@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench docs dist clean
 
 demo: $(READY)  ## an episode written into memory, pictures generated and recalled from it: demo/index.html
 	$(BIN)/vbmem demo --out demo
@@ -24,10 +24,16 @@ format: $(READY)
 bench: $(READY)  ## benchmarks, each a table and JSON on the same run
 	$(BIN)/python benchmarks/write.py
 
+docs: $(READY)  ## the documentation, in site/; fails on any warning
+	$(BIN)/python docs/build.py
+
+dist: $(READY)  ## sdist and wheel in dist/, and the wheel tried in a fresh environment
+	.ci/dist $(BIN)/python
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo dist site docs/results .pytest_cache .mypy_cache .ruff_cache

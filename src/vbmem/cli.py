@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import tyro
@@ -36,10 +37,6 @@ def demo(out: Path = Path("demo"), images: Path | None = None, train: bool = Fal
         train_digits(out, console)
 
 
-def train_in_help() -> None:
-    """Train a preset: vbmem train PRESET [overrides]."""
-
-
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "See": {"demo": demo, "app": app, "models": memories.models, "doctor": doctor},
     "Your pictures": {
@@ -49,7 +46,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "score": memories.score,
     },
     "Train": {
-        "train": train_in_help,  # answered before tyro, because the preset decides on the options
+        "train": training.any_preset,  # for help and completion; to run, the preset decides on the options
         "presets": training.presets,
         "evaluate": training.evaluate,
         "export": memories.export,
@@ -66,23 +63,34 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
+# tyro completes options and their choices; where it has nothing to offer, bash shall offer files.
+FILES_IN_BASH = """
+_vbmem() { _tyro_vbmem; [[ -n "${COMPREPLY[*]}" ]] || COMPREPLY=(); }
+complete -o default -F _vbmem vbmem"""
+
 
 def main() -> None:
-    """Entry point: one sentence on standard error and exit code 2 for what the user can mend; --debug for the rest."""
+    """Entry point: an error is one sentence on standard error; --debug shows where it comes from.
+
+    Exit codes: 2 for what the user can mend, 1 for what we should, 130 for Ctrl-C.
+    """
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
         run([argument for argument in arguments if argument != "--debug"])
+        sys.stdout.flush()
     except BrokenPipeError:  # whoever read the output, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (ValueError, OSError, ArithmeticError, TrainingError) as error:
-        if debug:
-            raise
-        Console(stderr=True).print(f"vbmem: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
-        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if debug:
+            raise
+        mendable = isinstance(error, (ValueError, OSError, ArithmeticError, ImportError, TrainingError))
+        told = str(error) if mendable else f"{error!r}; add --debug to see where, and please report it"
+        Console(stderr=True).print(f"vbmem: {told}", style="red", soft_wrap=True, markup=False, highlight=False)
+        sys.exit(2 if mendable else 1)
 
 
 def run(arguments: list[str]) -> None:
@@ -92,15 +100,27 @@ def run(arguments: list[str]) -> None:
             sys.exit(0 if arguments else 2)
         case ["--version"]:
             print(f"vbmem {vbmem.__version__}")
+        case ["--completion", "bash" | "zsh" | "fish" as shell]:
+            complete(shell)
+        case ["--completion", *_]:
+            raise ValueError("--completion needs a shell: bash, zsh or fish")
         case ["train", *rest]:
             training.train(rest)
         case _:
             tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="vbmem", args=arguments)
 
 
+def complete(shell: str) -> None:
+    """Print what a shell needs to complete our commands."""
+    with suppress(SystemExit):
+        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="vbmem", args=["--tyro-print-completion", shell])
+    if shell == "bash":
+        print(FILES_IN_BASH)
+
+
 def show_commands() -> None:
     """All commands on one screen, by what people want to do."""
-    console.print("vbmem COMMAND [options]: fast-adapting generative memory. Also: --version, --debug", markup=False)
+    console.print("vbmem COMMAND [options]. Also: --version, --debug, --completion bash|zsh|fish", markup=False)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for group, commands in GROUPS.items():
         table.add_row(f"[bold]{group}")

@@ -188,6 +188,8 @@ def test_a_damaged_configuration_is_refused(saved, content):
         lambda config: config.pop("name"),
         lambda config: config.update(model=5),
         lambda config: config.update(frame=[8, 8]),
+        lambda config: config.update(card=[1]),
+        lambda config: config.update(sizes=[1]),
         lambda config: config["model"].pop("kind"),
         lambda config: config["model"].update(kind="elephant"),
         lambda config: config["model"].update(memory="elephant"),

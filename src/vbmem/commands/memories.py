@@ -8,6 +8,7 @@ from collections.abc import Callable
 from csv import writer
 from json import dumps, loads
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import torch
@@ -17,16 +18,19 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
+from vbmem.commands.listing import show
 from vbmem.data.pictures import picture_names
 from vbmem.files import write_atomically
 from vbmem.pretrained import Model, WrittenMemory, load, load_network, save_network, shipped
+from vbmem.pretrained.card import HUB
+from vbmem.pretrained.hub import upload
 from vbmem.pretrained.inputs import as_frames, to_unit
 from vbmem.pretrained.model import timed_write
 
 console = Console()
 Images = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY")]
-Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+Run = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 
@@ -39,7 +43,7 @@ def write(images: Images, out: Out, model: str = "cifar10-mixture", clusters: in
     Args:
         images: the folder, or a single picture.
         out: the memory file.
-        model: a name that `vbmem models` lists, or the directory of a model or a training run.
+        model: a name that `vbmem models` lists, the directory of a model or a training run, or hf://USER/NAME.
         clusters: of the memory; by default as many as the model was trained with.
         seed: of the start of the write.
     """
@@ -71,7 +75,7 @@ def generate(
         count: how many.
         by_cluster: so many from every cluster, each cluster a row.
         means: the mean memory and codes instead of samples.
-        model: the directory of the model that wrote the memory, if it did not come with vbmem.
+        model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: of the draws.
     """
     generator, (loaded, written) = _generator(seed), _open(memory, model)
@@ -99,7 +103,7 @@ def read(
         out: a PNG with a row for every picture: as it was, then every step.
         steps: how often each is read.
         samples: draw memory and codes, as the paper does, instead of their means.
-        model: the directory of the model that wrote the memory, if it did not come with vbmem.
+        model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: of the draws.
     """
     generator, (loaded, written) = _generator(seed), _open(memory, model)
@@ -126,7 +130,7 @@ def score(
         images: a folder of pictures, or a single one.
         csv: also write file names and nats here.
         json: print JSON instead of a table.
-        model: the directory of the model that wrote the memory, if it did not come with vbmem.
+        model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: of the codes' draws.
     """
     generator, (loaded, written) = _generator(seed), _open(memory, model)
@@ -148,21 +152,32 @@ def score(
     console.print(table)
 
 
-def models() -> None:
-    """List the models that come with vbmem."""
-    table = Table("model", "kind", "frame", "parameters", "test bound, nats a frame")
+def models(json: bool = False) -> None:
+    """List the models that come with vbmem.
+
+    Args:
+        json: print JSON instead of a table.
+    """
+    bound, rows = "test bound, nats a frame", []
     for name in shipped():
         network, _, card, _ = load_network(name)
-        kind = getattr(network.config, "memory", type(network).__name__.lower())
-        frame = f"{network.frame.size} x {network.frame.size} x {network.frame.channels}"
-        parameters = sum(parameter.numel() for parameter in network.parameters())
-        table.add_row(name, kind, frame, f"{parameters:,}", str(card.get("test bound, nats a frame", "")))
-    console.print(table)
+        rows.append(
+            {
+                "model": name,
+                "kind": getattr(network.config, "memory", type(network).__name__.lower()),
+                "frame": f"{network.frame.size} x {network.frame.size} x {network.frame.channels}",
+                "parameters": sum(parameter.numel() for parameter in network.parameters()),
+                bound: card.get(bound, ""),
+            }
+        )
+    show(rows, json)
 
 
 def export(
     run: Run,
-    out: Out,
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+    push: Annotated[str | None, tyro.conf.arg(metavar="USER/NAME")] = None,
+    private: bool = False,
     half: bool = False,
     name: str | None = None,
     evaluation: Path | None = None,
@@ -172,16 +187,20 @@ def export(
     """Save the best model of a run, to keep or to give away.
 
     Args:
-        run: what `vbmem train` left.
+        run: what `vbmem train` left, or any model.
         out: the model directory.
+        push: save it on the Hugging Face Hub, where hf://USER/NAME is then its name.
+        private: there for you alone.
         half: weights in half precision, half the size.
         name: of the model; by default that of the run's directory.
         evaluation: what `vbmem evaluate` printed, for the model's card.
         metrics: what `vbmem metrics` wrote, for the card.
         facts: more for the card, each NAME=VALUE, for example commit=1a2b3c hardware="one GPU".
     """
+    if out is None and push is None:
+        raise ValueError("give --out DIRECTORY, --push USER/NAME, or both: where the model is to be saved")
     network, own_name, card, sizes = load_network(run)
-    if (out / "best.safetensors").exists():
+    if out is not None and (out / "best.safetensors").exists():
         raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
     if evaluation is not None:
         card |= _facts(
@@ -202,8 +221,14 @@ def export(
             raise ValueError(f"a fact must be NAME=VALUE, got {fact!r}")
         card[key] = value
     dtype = torch.float16 if half else torch.float32
-    save_network(network, out, name or own_name, card, sizes=sizes, dtype=dtype)
-    _say(f"exported {name or own_name} to {out}")
+    name = HUB + push if push is not None else name or own_name
+    with TemporaryDirectory() as unnamed:
+        directory = out or Path(unnamed)
+        save_network(network, directory, name, card, sizes=sizes, dtype=dtype)
+        if out is not None:
+            _say(f"exported {name} to {out}")
+        if push is not None:
+            _say(f"pushed {name} to {upload(directory, push, private)}")
 
 
 def _facts(path: Path, of: Callable[[Any], dict[str, str]]) -> dict[str, str]:
@@ -218,7 +243,8 @@ def _open(path: Path, model: str | None) -> tuple[Model, WrittenMemory]:
     """A memory file and the model that wrote it."""
     memory = WrittenMemory.load(path)
     if model is None and memory.model not in shipped():
-        raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model DIRECTORY")
+        its = memory.model if memory.model.startswith(HUB) else "DIRECTORY"
+        raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model {its}")
     return load(model or memory.model), memory
 
 

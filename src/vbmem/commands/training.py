@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
 import tyro
 from rich.console import Console
-from rich.table import Table
 
+from vbmem.commands.listing import show
 from vbmem.data import Part, load_images
 from vbmem.paper.presets import PRESETS, get_preset
 from vbmem.pretrained import load_network
@@ -22,21 +22,30 @@ console = Console()
 Device = Literal["auto", "cpu", "cuda"]
 
 
-def presets() -> None:
-    """List the presets: what `vbmem train` can be given."""
-    table = Table("preset", "data", "model", "episodes", "epochs")
-    for name, run in PRESETS.items():
-        model = getattr(run.model, "memory", type(run.model).__name__.removesuffix("Config").lower())
-        episodes = f"{run.data.batch_size} x {run.data.episode_length}"
-        table.add_row(name, run.data.dataset, model, episodes, " + ".join(str(stage.epochs) for stage in run.stages))
-    console.print(table)
+def presets(json: bool = False) -> None:
+    """List the presets: what `vbmem train` can be given.
+
+    Args:
+        json: print JSON instead of a table.
+    """
+    rows = [
+        {
+            "preset": name,
+            "data": run.data.dataset,
+            "model": getattr(run.model, "memory", type(run.model).__name__.removesuffix("Config").lower()),
+            "episodes": f"{run.data.batch_size} x {run.data.episode_length}",
+            "epochs": " + ".join(str(stage.epochs) for stage in run.stages),
+        }
+        for name, run in PRESETS.items()
+    ]
+    show(rows, json)
 
 
 @dataclass(frozen=True)
 class TrainOptions:
     """Train a preset, with any of its settings overridden."""
 
-    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    config: Annotated[RunConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
     run_dir: Path | None = None
     """Where checkpoints and the log go; by default runs/PRESET-SEED."""
     data_dir: Path | None = None
@@ -44,6 +53,15 @@ class TrainOptions:
     device: Device = "auto"
     resume: bool = False
     """Go on from the last checkpoint in the run directory."""
+
+
+AnyPreset = tyro.extras.subcommand_type_from_defaults(
+    {name: TrainOptions(run) for name, run in PRESETS.items()}, prefix_names=False
+)
+
+
+def any_preset(options: Annotated[AnyPreset, tyro.conf.arg(name="")]) -> None:  # type: ignore[valid-type]
+    """Train a preset: vbmem train PRESET [overrides]."""
 
 
 def train(arguments: list[str]) -> None:
@@ -58,7 +76,7 @@ def train(arguments: list[str]) -> None:
         raise ValueError(f"the preset comes first; {usage}")
     name = arguments[0]
     options = tyro.cli(
-        tyro.conf.AvoidSubcommands[TrainOptions],
+        TrainOptions,
         prog=f"vbmem train {name}",
         args=arguments[1:],
         default=TrainOptions(get_preset(name)),
@@ -104,7 +122,7 @@ def evaluate(
     images = load_images(dataset or data.dataset, data_dir, network.frame.size, progress=False)
     torch.manual_seed(seed)
     result = Evaluation(network, make_source(data, images, split, seed, chosen))()
-    print(json.dumps({"model": model, "split": split, **result}, indent=1))
+    print(dumps({"model": model, "split": split, **result}, indent=1))
 
 
 def pick_device(name: Device) -> torch.device:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from json import dumps
 from typing import Any
+
+HUB = "hf://"  # begins the name of a model that lies on the Hugging Face Hub
 
 HEADER = """---
 library_name: vbmem
@@ -40,10 +43,10 @@ def render_card(config: dict[str, Any], parameters: int) -> str:
     kind = config["model"].get("memory", config["model"]["kind"])
     parts = [
         HEADER.format(
-            licence=f"license: {card['license']}\n" if "license" in card else "",
+            licence=f"license: {dumps(card['license'])}\n" if "license" in card else "",
             datasets=f"datasets: [{dataset}]\n" if dataset in ("cifar10", "mnist") else "",
         ),
-        f"# {config['name']}\n",
+        f"# {config['name'].removeprefix(HUB)}\n",
         f"A {kind} model over {frame['size']} x {frame['size']} pictures, {parameters:,} parameters, after "
         '"Meta-Learning with\nVariational Bayes" (Lingle 2020).\n',
     ]

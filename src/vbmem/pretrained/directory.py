@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from vbmem.files import read_tensors, write_atomically
 from vbmem.models import EpisodicModel, FrameFormat, MemoryModel
-from vbmem.pretrained.card import render_card
+from vbmem.pretrained.card import HUB, render_card
 from vbmem.pretrained.model import Model
 from vbmem.train.checkpoint import CheckpointError, Tensors, load_checkpoint, under_prefix
 from vbmem.train.config import model_from_dict, to_dict
@@ -40,7 +40,8 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
 
     Args:
         source: the name of a model that comes with the package (`vbmem models` lists them), a directory made by
-            `Model.save` or `vbmem export`, or the directory of a training run.
+            `Model.save` or `vbmem export`, the directory of a training run, or `hf://user/name` for a model on the
+            Hugging Face Hub, of which `hf://user/name@revision` stays the same.
     """
     network, name, card, sizes = load_network(source, device)
     if not isinstance(network, MemoryModel):
@@ -60,7 +61,7 @@ class Loaded(NamedTuple):
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> Loaded:
     """Networks of any model, with or without a memory, ready for evaluation."""
     directory = _find(source)
-    config = _read_json(directory / "config.json")
+    config = read_json(directory / "config.json")
     try:
         is_model = config.get("format") == FORMAT
         loaded, tensors = _open_model(directory, config) if is_model else _open_run(directory)
@@ -125,6 +126,10 @@ def fingerprint(network: EpisodicModel) -> str:
 
 
 def _find(source: str | Path) -> Path:
+    if str(source).startswith(HUB):
+        from vbmem.pretrained.hub import download
+
+        return download(str(source))
     names = shipped()
     if str(source) in names:
         return Path(str(_package() / str(source)))
@@ -142,10 +147,11 @@ def _package() -> Any:
     return resources.files("vbmem") / "weights"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A model's config.json."""
     try:
         values = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is damaged ({error}); save or download the model again") from error
     if not isinstance(values, dict):
         raise ModelError(f"{path} is not the configuration of a model; expected an object with its settings")
@@ -156,7 +162,7 @@ def _open_model(directory: Path, config: dict[str, Any]) -> tuple[Loaded, Tensor
     if (version := config.get("version")) != VERSION:
         raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
     network = model_from_dict(config["model"]).build(FrameFormat(**config["frame"]))
-    loaded = Loaded(network, config["name"], config["card"], config.get("sizes", {}))
+    loaded = Loaded(network, str(config["name"]), dict(config["card"]), dict(config.get("sizes", {})))
     path = directory / WEIGHTS
     if not path.is_file():
         raise ModelError(f"{path} is missing; save or download the model again")

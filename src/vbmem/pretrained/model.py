@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -19,6 +20,7 @@ from vbmem.memory.prefixes import PrefixCounts
 from vbmem.memory.variational import VariationalMemory
 from vbmem.models import FrameFormat, MemoryModel
 from vbmem.nets import CodePosterior, Pixels
+from vbmem.pretrained.card import HUB
 from vbmem.pretrained.inputs import as_frames, to_unit
 from vbmem.pretrained.written import WrittenMemory
 
@@ -235,6 +237,21 @@ class Model:
 
         sizes = {size: value for size, value in self.memory.config().items() if size in ("rows", "clusters")}
         save_network(self.network, Path(directory), self.name, self.card, sizes=sizes)
+
+    def push_to_hub(self, repo: str, *, private: bool = False, token: str | None = None) -> str:
+        """Save on the Hugging Face Hub as `user/name`, where `vbmem.load("hf://user/name")` finds it.
+
+        Args:
+            private: for you alone.
+            token: one that may write; by default that of `hf auth login`.
+
+        Returns the address of its page. Needs `pip install vbmem[hub]`.
+        """
+        from vbmem.pretrained.hub import upload
+
+        with TemporaryDirectory() as directory:
+            replace(self, name=HUB + repo).save(directory)
+            return upload(Path(directory), repo, private, token)
 
     def _check(self, memory: WrittenMemory) -> None:
         if memory.fingerprint != self.fingerprint:

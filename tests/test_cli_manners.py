@@ -1,0 +1,231 @@
+"""Manners of the command line: help, errors, exit codes, colours, data for programs, completion, missing extras."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from vbmem import cli
+from vbmem.data.photographs import photograph_crops
+from vbmem.paper.presets import PRESETS
+from vbmem.pretrained import shipped
+
+COLOUR = re.compile(r"\x1b\[[\d;]*[34]\d")
+PIPED = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE")}
+
+
+def python(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=PIPED | (env or {}))
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call the entry point in this process: exit code, standard output, standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vbmem", *arguments])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as exit:
+            code = exit.code or 0
+        return code, *capsys.readouterr()
+
+    return call
+
+
+# --- Help -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_explains_itself(command, run):
+    code, out, err = run(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"usage: vbmem {command}" in out
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_shows_its_options(preset, run):
+    code, out, err = run("train", preset, "--help")
+    assert (code, err) == (0, "")
+    assert "--data.dataset" in out
+
+
+# --- Errors and exit codes ------------------------------------------------------------------------------------------
+
+
+def fail_with(error: BaseException):
+    def command() -> None:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (ValueError("mend it"), 2, "vbmem: mend it\n"),
+        (ImportError("it needs gradio"), 2, "vbmem: it needs gradio\n"),
+        (FileNotFoundError(2, "No such file", "a.png"), 2, "vbmem: [Errno 2] No such file: 'a.png'\n"),
+        (KeyError("x"), 1, "vbmem: KeyError('x'); add --debug to see where, and please report it\n"),
+        (RuntimeError("[red]"), 1, "vbmem: RuntimeError('[red]'); add --debug to see where, and please report it\n"),
+        (MemoryError(), 1, "vbmem: MemoryError(); add --debug to see where, and please report it\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_an_error_is_one_sentence_and_an_exit_code(run, monkeypatch, error, code, told):
+    monkeypatch.setitem(cli.COMMANDS, "doctor", fail_with(error))
+    assert run("doctor") == (code, "", told)
+    if told:
+        with pytest.raises(type(error)):
+            run("doctor", "--debug")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["elephant"], ["write"], ["write", "a", "-o", "b", "--elephant"], ["train", "-x"]]
+)
+def test_what_is_not_understood_fails(run, arguments):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err
+
+
+def test_a_closed_pipe_is_no_error_to_report_even_for_short_answers():
+    command = f"{sys.executable} -m vbmem --version | sleep 0"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+    assert result.stderr == ""
+
+
+# --- Colours --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_gets_no_colours(run):
+    for arguments in (["--help"], ["write", "--help"], ["write"], ["presets"], ["evaluate", "nowhere"]):
+        _, out, err = run(*arguments)
+        assert out + err
+        assert "\x1b" not in out + err
+    result = python("-m", "vbmem", "presets")
+    assert "digits-mixture" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_gets_colours_unless_it_wants_none(env, coloured):
+    ours, theirs = pty.openpty()
+    arguments = [sys.executable, "-m", "vbmem", "evaluate", "nowhere"]
+    with subprocess.Popen(arguments, stderr=theirs, env=PIPED | {"TERM": "xterm-256color"} | env) as process:
+        process.wait(120)
+    os.close(theirs)
+    told = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert "there is no model 'nowhere'" in told
+    assert bool(COLOUR.search(told)) == coloured
+
+
+# --- Data for programs ----------------------------------------------------------------------------------------------
+
+
+def test_models_and_presets_are_also_json(run):
+    models, presets = (json.loads(run(command, "--json")[1]) for command in ("models", "presets"))
+    assert [row["model"] for row in models] == shipped()
+    assert models[0]["parameters"] == 1323798
+    assert [row["preset"] for row in presets] == list(PRESETS)
+    assert presets[0]["episodes"] == "16 x 64"
+
+
+# --- Completion -----------------------------------------------------------------------------------------------------
+
+
+# The words typed after `vbmem` to the function that is registered for it.
+COMPLETE = """
+source "$1"; shift
+[[ $(complete -p vbmem) == "complete -o default -F _vbmem vbmem" ]] || exit 1
+COMP_WORDS=(vbmem "$@"); COMP_CWORD=$#
+_vbmem
+printf "%s\\n" "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("completion") / "vbmem.bash"
+    path.write_text(python("-m", "vbmem", "--completion", "bash").stdout)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("wr", {"write"}),
+        ("fig", {"figure2", "figure3", "figure4", "figure5", "figure6"}),
+        ("write --mod", {"--model"}),
+        ("evaluate cifar10-vae --split ", {"train", "valid", "test"}),
+        ("train digits-", {"digits-vae", "digits-categorical", "digits-mixture"}),
+        ("train digits-vae --model.", {"--model.code-size", "--model.filters", "--model.style"}),
+        ("train digits-vae --data.episodes vi", {"views"}),
+        ("write holi", set()),  # bash then offers files
+    ],
+)
+def test_bash_completes_commands_presets_options_and_choices(script, typed, offered):
+    words = typed.split(" ")
+    result = subprocess.run(
+        ["bash", "-c", COMPLETE, "bash", script, *words], capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert set(result.stdout.split()) == offered
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_a_script(shell, run):
+    code, out, _ = run("--completion", shell)
+    assert code == 0
+    assert "digits-mixture" in out
+
+
+def test_completion_names_the_shells(run):
+    assert run("--completion", "tcsh")[::2] == (2, "vbmem: --completion needs a shell: bash, zsh or fish\n")
+
+
+# --- Without the extras ---------------------------------------------------------------------------------------------
+
+EXTRAS = ["gradio", "huggingface_hub", "zensical", "mkdocstrings", "nbclient", "IPython", "hypothesis", "pytest"]
+WITHOUT_EXTRAS = f"""
+import sys
+from importlib.machinery import PathFinder
+
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *args: None if name.partition(".")[0] in {EXTRAS} else find(name, *args)
+from vbmem.cli import main
+
+for command in sys.argv[1:]:
+    sys.argv = ["vbmem", *command.split()]
+    main()
+"""
+
+
+def test_the_core_needs_no_extra(tmp_path):
+    picture, memory, sheet = (tmp_path / name for name in ("a.png", "a.memory", "new.png"))
+    Image.fromarray(photograph_crops("china", 1, 32)[0]).save(picture)
+    commands = ["doctor", f"write {picture} -o {memory}", f"generate {memory} -o {sheet}", f"score {memory} {picture}"]
+    result = python("-W", "error", "-c", WITHOUT_EXTRAS, *commands)
+    assert result.returncode == 0, result.stderr
+    assert sheet.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [("app", "app"), ("write . -o x --model hf://me/tiny", "hub")],
+)
+def test_a_missing_extra_is_one_sentence(command, extra):
+    result = python("-c", WITHOUT_EXTRAS, command)
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert f"pip install 'vbmem[{extra}]'" in result.stderr

@@ -1,0 +1,61 @@
+"""The notebooks run from top to bottom, and what they show is what they now say."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
+RUN = """
+import sys
+import nbformat
+from nbclient import NotebookClient
+
+notebook = nbformat.read(sys.argv[1], 4)
+NotebookClient(notebook, timeout=100, kernel_name="python3", coalesce_streams=True).execute()
+nbformat.write(notebook, "done.ipynb")
+"""
+
+
+def code_cells(path: Path) -> list[dict]:
+    return [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+def shown(cell: dict) -> list[str]:
+    """What a cell prints, but for its numbers; of pictures their kind."""
+    texts = ["".join(output["text"]) if "text" in output else str(sorted(output["data"])) for output in cell["outputs"]]
+    return [" ".join(re.sub(r"-?\d[\d.,]*", "#", text).split()) for text in texts]
+
+
+def test_there_are_notebooks():
+    assert {path.stem for path in NOTEBOOKS} >= {"quick_start", "embeddings", "train_on_your_folder"}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_as_it_ran(path):
+    assert path.stat().st_size < 300_000
+    cells = code_cells(path)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    for output in (output for cell in cells for output in cell["outputs"]):
+        assert output["output_type"] != "error"
+        assert output.get("name") != "stderr"
+    assert not re.search(r"/home/|/root/|/tmp/", path.read_text())
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_still_says_what_it_shows(path, tmp_path):
+    env = {
+        "OMP_NUM_THREADS": "1",
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "run"),
+    }
+    (work := tmp_path / "work").mkdir()
+    command = [sys.executable, "-c", RUN, str(path)]
+    result = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=120, env=os.environ | env)
+    assert result.returncode == 0, result.stderr
+    for kept, done in zip(code_cells(path), code_cells(work / "done.ipynb"), strict=True):
+        assert shown(done) == shown(kept), kept["source"]
