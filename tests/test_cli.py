@@ -52,7 +52,7 @@ def test_train_then_evaluate_gives_the_bound_and_every_term_as_json(tmp_path: Pa
     assert result["split"] == "test"
     again = vbmem("train", "digits-categorical", "--run-dir", run, *TINY)
     assert again.returncode == 2
-    assert "resume it, or choose another directory" in again.stderr
+    assert "add --resume to go on, or choose another --run-dir" in again.stderr
 
 
 def test_unknown_presets_and_options_name_the_near_ones() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -78,9 +77,8 @@ def test_a_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None
             told = after is not None and after.language == "text" and after.line <= ends + 2
             script.append((block.line, block.text, after.text if told else None, page not in SITE))
     command = [sys.executable, "-W", "error", "-c", RUNNER]
-    alone = os.environ | {"OMP_NUM_THREADS": "1"}  # `pytest -n auto` already fills the cores
     result = subprocess.run(
-        command, input=json.dumps(script), cwd=tmp_path, env=alone, capture_output=True, text=True, timeout=120
+        command, input=json.dumps(script), cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert result.returncode == 0, result.stderr
 

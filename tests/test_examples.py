@@ -49,7 +49,6 @@ def test_a_notebook_is_kept_as_it_ran(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_still_says_what_it_shows(path, tmp_path):
     env = {
-        "OMP_NUM_THREADS": "1",
         "IPYTHONDIR": str(tmp_path / "ipython"),
         "JUPYTER_RUNTIME_DIR": str(tmp_path / "run"),
     }

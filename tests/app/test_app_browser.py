@@ -47,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "vbmem", "app", "--port", str(port)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    environment = os.environ | {"TMPDIR": str(folder)}
     with errors.open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
     try:

@@ -1,6 +1,7 @@
 """The memory model with each of its five memories: the bound, what it reports of the memory, trained scales."""
 
 from dataclasses import replace
+from typing import get_args
 
 import model_oracle
 import pytest
@@ -19,8 +20,10 @@ from model_zoo import (
     recorded_draws,
 )
 
-from vbmem.memory import TreeMemory
+from vbmem.memory import Memory, TreeMemory
+from vbmem.memory.variational import VariationalMemory
 from vbmem.models import FrameFormat
+from vbmem.models.memory_model import MemoryKind
 
 KL_NAMES = {"kl_codes", "kl_assignments", "kl_weights", "kl_rows", "kl_locations"}
 
@@ -60,6 +63,12 @@ def test_the_bound_equals_the_oracle(name, likelihood):
     expected = model_oracle.memory_divergences(memory, means, variances, state, addresses)
     assert set(expected) == KL_NAMES
     close_terms(evidence.divergences, expected)
+
+
+def test_a_model_can_be_given_every_memory():
+    ours = [kind for kind, memory in Memory.kinds.items() if memory.__module__.startswith("vbmem.")]
+    written = [kind for kind in ours if issubclass(Memory.kinds[kind], VariationalMemory)]
+    assert sorted(written) == sorted(get_args(MemoryKind))
 
 
 @torch.no_grad()

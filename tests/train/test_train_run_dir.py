@@ -82,7 +82,9 @@ def test_a_disk_that_fills_up_costs_no_checkpoint(call, tmp_path, monkeypatch):
 
 def test_a_new_run_does_not_overwrite_another(finished):
     before = contents(finished)
-    with pytest.raises(CheckpointError, match="holds a run already; resume it, or choose another directory") as caught:
+    with pytest.raises(
+        CheckpointError, match="holds a run already; add --resume to go on, or choose another --run-dir"
+    ) as caught:
         trainer(CONFIG, finished)
     assert str(finished) in str(caught.value)
     assert contents(finished) == before
@@ -105,6 +107,13 @@ def test_a_run_is_not_resumed_with_other_settings(other, finished):
     with pytest.raises(CheckpointError, match="was trained with other settings; resume with the same ones") as caught:
         trainer(other, finished, resume=True)
     assert str(finished) in str(caught.value)
+    assert contents(finished) == before
+
+
+def test_a_run_is_not_resumed_with_other_pictures(finished):
+    before = contents(finished)
+    with pytest.raises(CheckpointError, match="was trained on other pictures; bring those back, or begin a new run"):
+        trainer(CONFIG, finished, squares(seed=1), resume=True)
     assert contents(finished) == before
 
 

@@ -44,9 +44,15 @@ class Memory(ABC):
     """
 
     kind: ClassVar[str]
+    kinds: ClassVar[dict[str, type[Memory]]] = {}
+    """Every memory there is by its kind, so that a file or a setting can name it."""
     sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows")
     prior_names: ClassVar[tuple[str, ...]] = ("noise_var", "row_var", "row_mean")
     _bound = staticmethod(engine.bound)
+
+    def __init_subclass__(cls) -> None:
+        if "kind" in vars(cls):
+            Memory.kinds[cls.kind] = cls
 
     def __init__(
         self,

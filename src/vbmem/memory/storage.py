@@ -15,28 +15,9 @@ from torch import Tensor
 from vbmem.files import read_tensors, write_atomically
 from vbmem.memory.base import Memory
 from vbmem.memory.checks import check_state
-from vbmem.memory.kanerva import KanervaMemory
-from vbmem.memory.memories import (
-    CategoricalMemory,
-    GaussianMemory,
-    MixtureMemory,
-    ShiftedGaussianMemory,
-    TreeMemory,
-)
 from vbmem.memory.state import MemoryState
 
 FORMAT, VERSION = "vbmem.memory", 1
-KINDS: dict[str, type[Memory]] = {
-    memory.kind: memory
-    for memory in (
-        GaussianMemory,
-        CategoricalMemory,
-        ShiftedGaussianMemory,
-        MixtureMemory,
-        TreeMemory,
-        KanervaMemory,
-    )
-}
 
 
 class MemoryFileError(ValueError):
@@ -92,12 +73,12 @@ def read_memory(
         raise MemoryFileError(f"{path} does not say what memory it holds ({error!r}); save it again") from error
     if version > VERSION:
         raise MemoryFileError(f"{path} has format version {version}, this vbmem reads up to {VERSION}; upgrade vbmem")
-    if kind not in KINDS:
-        raise MemoryFileError(f"{path} holds a memory of unknown kind {kind!r}; known are {', '.join(KINDS)}")
+    if kind not in Memory.kinds:
+        raise MemoryFileError(f"{path} holds a memory of unknown kind {kind!r}; known are {', '.join(Memory.kinds)}")
     try:
         config |= {name.removeprefix("prior."): t for name, t in tensors.items() if name.startswith("prior.")}
         state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
-        memory = KINDS[kind](**config)
+        memory = Memory.kinds[kind](**config)
         check_state(state, state.row_mean, *memory.layout, memory.code_size // memory.partitions)
     except (KeyError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path} lacks or misnames a part of the memory ({error}); save it again") from error

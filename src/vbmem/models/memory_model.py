@@ -9,15 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Beta
 
-from vbmem.memory import (
-    Addresses,
-    CategoricalMemory,
-    GaussianMemory,
-    MemoryState,
-    MixtureMemory,
-    ShiftedGaussianMemory,
-    TreeMemory,
-)
+from vbmem.memory import Addresses, Memory, MemoryState
 from vbmem.memory.variational import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
 from vbmem.models.streams import Beside
@@ -99,17 +91,10 @@ class MemoryConfig:
         return MemoryModel(self, frame)
 
     def make_memory(self) -> VariationalMemory:
-        match self.memory:
-            case "gaussian":
-                return GaussianMemory(self.code_size, self.rows)
-            case "categorical":
-                return CategoricalMemory(self.code_size, self.rows)
-            case "shifted":
-                return ShiftedGaussianMemory(self.code_size, self.rows)
-            case "mixture":
-                return MixtureMemory(self.code_size, self.rows, self.clusters)
-            case "tree":
-                return TreeMemory(self.code_size, self.rows, self.clusters, self.partitions)
+        kind = Memory.kinds[self.memory]
+        memory = kind(**{size: getattr(self, size) for size in kind.sizes})
+        assert isinstance(memory, VariationalMemory)
+        return memory
 
 
 class MemoryModel(CodedModel):

@@ -36,6 +36,7 @@ class Progress:
     best: float | None = None  # best validation bound per frame of this stage
     best_epoch: int = 0  # stage_epoch at which it was reached
     seconds: float = 0.0  # spent in training
+    pictures: int = 0  # checksum of those it is trained on
 
 
 def save_checkpoint(path: Path, tensors: Tensors, progress: Progress) -> None:

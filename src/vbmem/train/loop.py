@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
@@ -71,7 +73,8 @@ class Trainer:
         self.source = make_source(config.data, images, "train", config.seed, device)
         self.validate = Evaluation(self.model, make_source(config.data, images, "valid", config.seed + 1, device))
         self.fresh_statistics = FreshStatistics(self.model, self.source)
-        self.progress = Progress(stage_epochs=config.stages[0].epochs)
+        checksum = zlib.crc32(np.ascontiguousarray(images.x_train).data)
+        self.progress = Progress(stage_epochs=config.stages[0].epochs, pictures=checksum)
         self.parameters: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         self.averages = [p.detach().clone() for p in self.parameters] if config.averaging else []
         self._best: Tensors = {}  # weights with the best validation bound
@@ -79,7 +82,7 @@ class Trainer:
         if resume:
             self._restore()
         elif (run_dir / "last.safetensors").exists():
-            raise CheckpointError(f"{run_dir} holds a run already; resume it, or choose another directory")
+            raise CheckpointError(f"{run_dir} holds a run already; add --resume to go on, or choose another --run-dir")
         else:
             self._open_stage()
         self._claim_directory()
@@ -95,7 +98,7 @@ class Trainer:
                 raise
             except KeyboardInterrupt:
                 self._save()
-                display.say(f"stopped and saved; go on with --resume --run-dir {self.run_dir}")
+                display.say(f"stopped, and saved in {self.run_dir}; to go on, add --resume to the same command")
                 raise
             finally:
                 log.close()
@@ -270,10 +273,13 @@ class Trainer:
         )
 
     def _restore(self) -> None:
+        pictures = self.progress.pictures
         tensors, self.progress = load_checkpoint(self.run_dir / "last.safetensors", self.device)
         if to_dict(read_config(self.run_dir)) != to_dict(self.config):
             raise CheckpointError(f"{self.run_dir} was trained with other settings; resume with the same ones")
         load_weights(self.model, tensors, self.run_dir / "last.safetensors")
+        if self.progress.pictures != pictures:
+            raise CheckpointError(f"{self.run_dir} was trained on other pictures; bring those back, or begin a new run")
         self._open_stage()
         restore_optimizer(self.optimizer, tensors)
         for key, value in under_prefix("average", tensors).items():
