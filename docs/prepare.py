@@ -219,6 +219,12 @@ def estimator() -> str:
     return table(headings, rows)
 
 
+def newcomer() -> str:
+    steps = read("newcomer.json")["seconds"]
+    rows = [[step, f"{seconds:.0f} s"] for step, seconds in steps.items()]
+    return table("step | time", rows)
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
     "results/table1.json cifar10": lambda: table1("cifar10"),
     "results/table1.json celeba": lambda: table1("celeba"),
@@ -231,6 +237,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/write_cuda.json": write_cuda,
     "results/train_step.json": train_step,
     "results/estimator.json": estimator,
+    "results/newcomer.json": newcomer,
 }
 
 

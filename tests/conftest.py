@@ -1,8 +1,28 @@
 """One thread a process: the tensors are tiny, and `pytest -n auto` already fills the cores."""
 
 import os
+import sys
 
+import pytest
 import torch
+
+from vbmem import cli
 
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call the entry point in this process: exit code, standard output, standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vbmem", *arguments])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as exit:
+            code = exit.code or 0
+        return code, *capsys.readouterr()
+
+    return call

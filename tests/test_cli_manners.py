@@ -25,22 +25,6 @@ def python(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Com
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=PIPED | (env or {}))
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Call the entry point in this process: exit code, standard output, standard error."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vbmem", *arguments])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as exit:
-            code = exit.code or 0
-        return code, *capsys.readouterr()
-
-    return call
-
-
 # --- Help -----------------------------------------------------------------------------------------------------------
 
 
