@@ -172,8 +172,8 @@ class _ClusteredMemory(VariationalMemory):
 class MixtureMemory(_ClusteredMemory):
     """H clusters, each a shifted Gaussian memory of K rows; a frame belongs to one of them. Resizable.
 
-    Keyword arguments: the prior, see `ClusterPrior`. Its defaults expect code coordinates of variance K; codes on another
-    scale need theirs, or they are explained as noise.
+    Keyword arguments: the prior, see `ClusterPrior`. Its defaults expect code coordinates of variance K; codes on
+    another scale need a prior of their own, or they are explained as noise.
     """
 
     kind = "mixture"
