@@ -204,3 +204,45 @@ def test_copies_and_constants_keep_the_density_finite():
 def test_a_wrong_parameter_is_named(parameters, message):
     with pytest.raises(ValueError, match=message):
         MemoryMixture(**({"n_clusters": 2} | parameters)).fit(np.random.RandomState(0).randn(20, 2))
+
+
+def episodes(count=4, samples=60):
+    return np.stack([low_rank(samples, size=8, clusters=2, rank=1, seed=seed)[0] for seed in range(count)])
+
+
+def test_every_episode_gets_a_memory_of_its_own():
+    X = episodes()
+    fitted = MemoryMixture(2, 1, random_state=0).fit_episodes(X)
+    scores = np.array([[mixture.score(x) for x in X] for mixture in fitted])
+    assert (scores.argmax(1) == np.arange(len(X))).all()
+    for mixture, x in zip(fitted, X, strict=True):
+        assert mixture.predict(x).tolist() == mixture.labels_.tolist()
+        assert mixture.sample(5)[0].shape == (5, 8)
+        assert clone(mixture).get_params() == mixture.get_params()
+
+
+def test_episodes_that_are_copies_are_each_fitted_like_one():
+    X, _ = low_rank(200, size=8, clusters=1, rank=2)
+    mixture = MemoryMixture(1, 2, tol=1e-9, max_iter=2000, random_state=0)
+    alone = clone(mixture).fit(X)  # a single cluster is never moved
+    (lone,) = mixture.fit_episodes(X[None])
+    assert (lone.n_iter_, lone.lower_bound_) == (alone.n_iter_, pytest.approx(alone.lower_bound_))
+    for copy in mixture.fit_episodes(np.stack([X, X, X])):
+        assert copy.lower_bound_ == pytest.approx(alone.lower_bound_, rel=1e-4)
+        np.testing.assert_allclose(copy.score_samples(X), alone.score_samples(X), atol=0.01)
+
+
+def test_more_can_be_written_into_the_memory_of_an_episode():
+    first, *_ = MemoryMixture(2, 1, random_state=0).fit_episodes(episodes())
+    more, _ = low_rank(300, size=8, clusters=2, rank=1, seed=0)
+    before = first.score(more)
+    assert first.partial_fit(more).score(more) > before
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape"), [({}, (5, 3)), ({"n_clusters": "auto"}, (2, 5, 3)), ({}, (2, 2, 5, 3))], ids=str
+)
+def test_what_is_no_batch_of_episodes_is_refused(settings, shape):
+    mixture = MemoryMixture(**{"n_clusters": 2} | settings)
+    with pytest.raises(ValueError, match=r"episodes need a number of clusters and an array \[B, T, C\], got"):
+        mixture.fit_episodes(np.zeros(shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import warnings
@@ -15,7 +16,7 @@ import torch
 from sklearn import base
 from sklearn.cluster import kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -75,15 +76,29 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         """Write X [T, C] into a fresh memory."""
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         self._check_parameters(len(X))
-        self._centre = X.mean(0)
-        var = (X - self._centre).var(0, dtype=np.float64)
-        var = var if self.scale == "feature" else np.full_like(var, var.mean())
-        rounding = np.square(8 * np.finfo(X.dtype).eps * self._centre)
-        self._scale = np.sqrt(np.where(var > rounding, var, 1)).astype(X.dtype)
+        self._measure(X)
         codes = self._codes(X)
         search = functools.partial(self._search, codes, check_random_state(self.random_state))
         fit = _best_size(search, len(X)) if self.n_clusters == "auto" else search(self.n_clusters)
         return self._keep(fit, codes)
+
+    def fit_episodes(self, X: Any) -> list[Self]:
+        """Write episodes [B, T, C] all at once, each into a memory of its own: a fitted estimator for each.
+
+        They share the scale, and the variances of noise, rows and locations. Clusters are not moved afterwards.
+        """
+        X = check_array(X, allow_nd=True, dtype=[np.float64, np.float32], estimator=self)
+        if X.ndim != 3 or self.n_clusters == "auto":
+            got = f"n_clusters={self.n_clusters!r} and X of shape {list(X.shape)}"
+            raise ValueError(f"episodes need a number of clusters and an array [B, T, C], got {got}")
+        self._check_parameters(X.shape[1])
+        common = base.clone(self)
+        common._measure(validate_data(common, X.reshape(-1, X.shape[-1]), dtype=X.dtype))
+        codes, rng = common._codes(X.reshape(-1, X.shape[-1])).reshape(X.shape), check_random_state(self.random_state)
+        starts = [self._start(episode, rng, self.n_clusters) for episode in codes]
+        start = MemoryState(*map(torch.stack, zip(*(vars(each).values() for each in starts), strict=True)))
+        fit = self._climb(codes, start, _prior(start, 0.2))
+        return [copy.copy(common)._keep(fit.episode(b), episode) for b, episode in enumerate(codes)]
 
     def partial_fit(self, X: Any, y: None = None) -> Self:
         """Write one more batch [T, C]; of those before, only sums are kept. The first batch sets the scale."""
@@ -144,6 +159,14 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         if samples < clusters:
             raise ValueError(f"n_clusters={clusters} needs at least as many samples, got n_samples={samples}")
 
+    def _measure(self, X: np.ndarray) -> None:
+        """Centre and scale of the samples [T, C]."""
+        self._centre = X.mean(0)
+        var = (X - self._centre).var(0, dtype=np.float64)
+        var = var if self.scale == "feature" else np.full_like(var, var.mean())
+        rounding = np.square(8 * np.finfo(X.dtype).eps * self._centre)
+        self._scale = np.sqrt(np.where(var > rounding, var, 1)).astype(X.dtype)
+
     def _codes(self, X: Any) -> Tensor:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=self._scale.dtype, reset=False)
@@ -181,18 +204,19 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         return best
 
     def _climb(self, codes: Tensor, state: MemoryState, prior: Prior, past: _Fit | None = None) -> _Fit:
-        """Local and global steps until the bound of the codes settles; the past's sums join every global step."""
+        """Local and global steps until the bound of the codes [.., T, C] settles; the past's sums join every global
+        step."""
         previous = -math.inf
         for iteration in range(1, self.max_iter + 1):
             sums, totals, divergence = _pass(codes, state, prior)
-            bound = float(totals[0]) - divergence
+            bound = float((totals[0] - divergence).sum())
             if past is not None:
                 sums, totals = past.sums + sums, past.totals + totals
-            prior = _prior(state, float(totals[1] / totals[2]))
+            prior = _prior(state, float(totals[1].sum() / totals[2].sum()))
             state = engine.global_step(sums, state, prior)
-            weights = (sums.count + 1) / (sums.count + 1).sum()
+            weights = (sums.count + 1) / (sums.count + 1).sum(-1, keepdim=True)
             converged, previous = abs(bound - previous) < self.tol * codes.numel(), bound
-            fit = _Fit(state, prior, weights, sums, totals, float(totals[0]) - divergence, iteration, converged)
+            fit = _Fit(state, prior, weights, sums, totals, totals[0] - divergence, iteration, converged)
             if converged:
                 break
         return fit
@@ -203,7 +227,7 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         self._fit, state = fit, fit.state
         self.n_iter_, self.converged_ = fit.iterations, fit.converged
         self.n_clusters_ = self._n_features_out = len(state.loc_var)
-        self.lower_bound_ = fit.bound - float(fit.totals[2] * np.log(self._scale).mean())
+        self.lower_bound_ = float(fit.bound) - float(fit.totals[2] * np.log(self._scale).mean())
         var = fit.prior.noise_var + state.loc_var + state.row_cov.diagonal(dim1=-2, dim2=-1).sum(-1)
         self.weights_, self.noise_variance_ = fit.weights.numpy(), var.numpy()[:, None] * self._scale**2
         self.means_, self.factors_ = self._leave(state.loc_mean), state.row_mean.numpy() * self._scale
@@ -213,36 +237,44 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
 
 @dataclass(frozen=True)
 class _Fit:
+    """Of one episode, or of several with the same prior."""
+
     state: MemoryState
     prior: Prior
-    weights: Tensor
+    weights: Tensor  # [.., H]
     sums: Statistics
     totals: Tensor  # see `_pass`
-    bound: float
+    bound: Tensor  # [..]
     iterations: int
     converged: bool
+
+    def episode(self, number: int) -> _Fit:
+        state, sums = self.state.map(lambda tensor: tensor[number]), self.sums.map(lambda tensor: tensor[number])
+        weights, totals, bound = self.weights[number], self.totals[:, number], self.bound[number]
+        return replace(self, state=state, weights=weights, sums=sums, totals=totals, bound=bound)
 
 
 def _prior(state: MemoryState, noise: float) -> Prior:
     """Rows and locations around 0, with the variances that give this memory the highest bound."""
     row_count, size = state.row_mean.shape[-2:]
-    loc = (state.loc_mean.square().mean(-1) + state.loc_var).mean(0, keepdim=True).clamp_min(FLOOR)
-    spread = state.row_mean.square().mean(-1) + state.row_cov.diagonal(dim1=-2, dim2=-1)  # [H, K]
+    loc = (state.loc_mean.square().mean(-1) + state.loc_var).mean().reshape(1).clamp_min(FLOOR)
+    spread = state.row_mean.square().mean(-1) + state.row_cov.diagonal(dim1=-2, dim2=-1)  # [.., H, K]
     row = spread.sum().div(max(spread.numel(), 1)).clamp_min(FLOOR)
     noise_var, precision = loc.new_tensor(max(noise, FLOOR)), (torch.eye(row_count, dtype=loc.dtype) / row)[None]
     zeros, logdet = loc.new_zeros(1, row_count, size), row_count * row.log().reshape(1)
     return Prior(noise_var, zeros, precision, zeros, logdet, loc.new_zeros(1, size), loc, has_location=True)
 
 
-def _pass(codes: Tensor, state: MemoryState, prior: Prior) -> tuple[Statistics, Tensor, float]:
-    """Of a local step over all codes: statistics; their bound, E sum |z - M'w - b|^2, and size; KL of the memory."""
-    noise, sums, totals = float(prior.noise_var), [], torch.zeros(3, dtype=torch.float64)
-    for chunk in codes.split(CHUNK):
+def _pass(codes: Tensor, state: MemoryState, prior: Prior) -> tuple[Statistics, Tensor, Tensor]:
+    """A local step over all codes: statistics; bound, E sum |z - M'w - b|^2 and size, [3, ..]; the KL of the memory."""
+    noise, sums, totals = prior.noise_var.double(), [], torch.zeros(3, *codes.shape[:-2], dtype=torch.float64)
+    for chunk in codes.split(CHUNK, dim=-2):
         addresses, part = engine.local_step(chunk, state, prior)
-        terms = {name: float(term) for name, term in engine.bound(chunk, state, addresses, prior).terms().items()}
-        divergence = terms["kl_rows"] + terms["kl_locations"]
-        squares = -noise * (2 * terms["log_likelihood"] + chunk.numel() * math.log(2 * math.pi * noise))
-        totals += totals.new_tensor([terms["total"] + divergence, squares, chunk.numel()])
+        bound = engine.bound(chunk, state, addresses, prior)
+        terms = {name: term.double() for name, term in bound.terms().items()}
+        divergence, size = terms["kl_rows"] + terms["kl_locations"], chunk.shape[-2] * chunk.shape[-1]
+        squares = -noise * (2 * terms["log_likelihood"] + size * (2 * math.pi * noise).log())
+        totals += torch.stack([terms["total"] + divergence, squares, torch.full_like(squares, size)])
         sums.append(part)
     return functools.reduce(Statistics.__add__, sums), totals, divergence
 
