@@ -53,7 +53,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
                     draw = gr.Button("Draw examples", elem_id="draw", min_width=120)
                     write = gr.Button("Write", variant="primary", elem_id="write", min_width=120)
                 episode = gr.HTML(elem_id="episode", js_on_load=CLICKED)
-            with gr.Column(scale=9, min_width=500), gr.Tabs(elem_id="tabs") as chosen:
+            with gr.Column(scale=9, min_width=320), gr.Tabs(elem_id="tabs") as chosen:
                 with gr.Tab("Write", id="write"):
                     memory = gr.HTML(elem_id="memory")
                 with gr.Tab("Generate", id="generate") as tab:
