@@ -45,7 +45,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     generator = torch.Generator().manual_seed(0)
     episode, source = _episode(model, images)
     others = _crops(model, "flower")
-    memory, times = timed_write(model, episode, generator)
+    memory, _, times = timed_write(model, episode, generator)
     console.print(f"wrote {len(episode)} pictures into a memory of {memory.nbytes / 1024:.0f} kB: {times}")
 
     exhibits: list[Exhibit] = []

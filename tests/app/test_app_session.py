@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from vbmem.app import examples, show
-from vbmem.app.damage import damaged
 from vbmem.app.portraits import portraits
 from vbmem.app.session import Session, open_model
 from vbmem.data.errors import DataError
@@ -92,22 +91,6 @@ def test_recalling_a_written_picture_helps_against_noise(written: Session) -> No
     given, steps = replace(written, picked=written.frames[7]).recall(2, noise=0.4, hidden=0, blur=0)
     truth = written.frames[7] / 255
     assert (steps[-1] - truth).square().mean() < (given["damaged"] - truth).square().mean()
-
-
-def test_damage_hides_the_right_blurs_and_adds_noise() -> None:
-    picture = torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8)
-    same, known = damaged(picture, noise=0, hidden=0, blur=0)
-    assert known is None
-    assert torch.equal((same * 256).floor().byte(), picture)
-    hidden, known = damaged(picture, noise=0, hidden=0.5, blur=0)
-    assert known is not None
-    assert known.tolist() == [True] * 4 + [False] * 4
-    assert torch.equal(hidden[..., :4], same[..., :4])
-    assert bool((hidden[..., 4:] == 0.5).all())
-    blurred, _ = damaged(picture, noise=0, hidden=0, blur=2)
-    assert blurred.var() < 0.5 * same.var()
-    noisy, _ = damaged(picture, noise=1, hidden=0, blur=0)
-    assert 0 <= float(noisy.min()) < float(noisy.max()) <= 1
 
 
 def test_what_is_not_of_the_episode_is_ranked_first_and_marked(written: Session) -> None:

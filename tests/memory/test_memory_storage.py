@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from zoo import Sizes, every_memory, make_problem, normal
 
+from memory_files import rewrite
 from vbmem import GaussianMemory, KanervaMemory, MixtureMemory, load_memory, save_memory
 from vbmem.memory.storage import MemoryFileError
 
@@ -88,14 +88,6 @@ def saved(tmp_path) -> Path:
     memory = MixtureMemory(3, 2, 2, loc_mean=torch.ones(3))
     save_memory(tmp_path / "a.memory", memory, memory.prior_state())
     return tmp_path / "a.memory"
-
-
-def rewrite(path: Path, drop: str | None = None, **metadata: str) -> None:
-    """The same file with some metadata changed or a tensor left out."""
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in list(file.keys()) if name != drop}
-        metadata = file.metadata() | metadata
-    save_file(tensors, path, metadata)
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])

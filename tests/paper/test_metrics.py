@@ -12,7 +12,7 @@ import vbmem
 from vbmem.data import DataError, ImageSet
 from vbmem.models import FrameFormat, MemoryConfig, VAEConfig
 from vbmem.paper import metrics as module
-from vbmem.paper.metrics import blur, coverage, damage, hit_rate, metrics, nearest, precision
+from vbmem.paper.metrics import coverage, damage, hit_rate, metrics, nearest, precision
 from vbmem.pretrained import ModelError, save_network
 
 FRAME = FrameFormat(8, 3)
@@ -109,16 +109,6 @@ class TestDamage:
         assert bool((half[..., 4:] == 0.5).all())
         inside = (damaged["noise 0.1"] > 0) & (damaged["noise 0.1"] < 1) & (frames > 0.4) & (frames < 0.6)
         assert float((damaged["noise 0.1"] - frames)[inside].std()) == pytest.approx(0.1, rel=0.1)
-
-    def test_blur_is_the_gaussian_convolution(self):
-        point = torch.zeros(1, 2, 15, 15)
-        point[0, 1, 7, 7] = 1
-        weights = [math.exp(-(i**2) / 2) for i in range(-3, 4)]
-        expected = np.outer(weights, weights) / sum(weights) ** 2
-        blurred = blur(point, 1.0)
-        np.testing.assert_allclose(blurred[0, 1, 4:11, 4:11], expected, atol=1e-6)
-        assert float(blurred[0, 0].max()) == 0
-        np.testing.assert_allclose(blur(torch.full((1, 1, 8, 8), 0.3), 2.0), 0.3, rtol=1e-5)
 
 
 class TestMeasurement:

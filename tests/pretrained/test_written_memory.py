@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from tiny_pretrained import KINDS, seeded, tiny_model, waves
 
 import vbmem
+from memory_files import rewrite
 from vbmem.memory.storage import MemoryFileError
 
 LOAD = vbmem.WrittenMemory.load
@@ -78,14 +77,6 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(saved, monkeypatch, 
 
 
 # --- Files that are not what they should be -------------------------------------------------------------------------
-
-
-def rewrite(path: Path, drop: str | None = None, **metadata: str) -> None:
-    """The same file with some metadata changed or a tensor left out."""
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in list(file.keys()) if name != drop}
-        metadata = file.metadata() | metadata
-    save_file(tensors, path, metadata)
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,9 +10,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from vbmem.app.damage import damaged
+from vbmem.data.damage import damaged
 from vbmem.memory.storage import MemoryFileError
 from vbmem.pretrained import Model, WrittenMemory, load
+from vbmem.pretrained.inputs import to_unit
+from vbmem.pretrained.model import WriteTimes, timed_write
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
 MAX_SIZE = SIZES[-1]
@@ -22,17 +23,7 @@ MAX_SIZE = SIZES[-1]
 @lru_cache(maxsize=8)
 def open_model(source: str) -> Model:
     """A model by name or directory. Visitors share it, and nobody changes it."""
-    model = load(Path(source.strip()).expanduser())
-    model.write(torch.zeros(1, model.frame.channels, model.frame.size, model.frame.size))  # the first loads libraries
-    return model
-
-
-@dataclass(frozen=True)
-class Times:
-    """Milliseconds that a write took."""
-
-    encode: float
-    write: float
+    return load(Path(source.strip()).expanduser())
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +34,13 @@ class Session:
     frames: Tensor  # the episode, uint8 [T, channels, H, W]
     memory: WrittenMemory | None = None
     codes: Tensor | None = None  # [T, C]
-    times: Times | None = None
+    times: WriteTimes | None = None
     picked: Tensor | None = None  # the picture to recall, uint8 [channels, H, W]
     chosen: int | None = None  # the cluster to generate from
 
     def written(self) -> Self:
         """The episode in a fresh memory."""
-        start = time.perf_counter()
-        codes = self.model.encode(self.frames).mean
-        encoded = time.perf_counter()
-        memory = self.model.write_codes(codes, generator=seeded())
-        end = time.perf_counter()
-        times = Times(1e3 * (encoded - start), 1e3 * (end - encoded))
+        memory, codes, times = timed_write(self.model, self.frames, seeded())
         return replace(self, memory=memory, codes=codes, times=times, chosen=None)
 
     def resized(self, size: int) -> Self:
@@ -99,7 +85,7 @@ class Session:
     def recall(self, steps: int, noise: float, hidden: float, blur: float) -> tuple[dict[str, Tensor], Tensor]:
         """A picture before it is read, [channels, H, W] by caption, and every step of reading it from memory."""
         picture = self.frames[0] if self.picked is None else self.picked
-        broken, known = damaged(picture, noise, hidden, blur)
+        broken, known = damaged(to_unit(picture, self.model.frame), noise, hidden, blur)
         chain = self.model.read(self.kept(), broken, steps, known=known)
         alone = self.model.decode(self.model.encode(broken).mean)
         given = {"as it was": picture, "damaged": broken, "no memory": alone[0]}

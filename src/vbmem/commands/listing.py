@@ -6,6 +6,7 @@ from json import dumps
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -14,7 +15,19 @@ def show(rows: list[dict[str, Any]], json: bool) -> None:
     if json:
         print(dumps(rows, indent=1))
         return
-    table = Table(*rows[0])
+    table = Table()
+    for name, value in rows[0].items():
+        table.add_column(name, justify="right" if isinstance(value, int | float) else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+        table.add_row(*map(_cell, row.values()))
     Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.2f}"
+        case _:
+            return escape(str(value))

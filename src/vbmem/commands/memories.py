@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Callable
 from csv import writer
-from json import dumps, loads
+from json import loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -14,8 +14,6 @@ from typing import Annotated, Any
 import torch
 import tyro
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from torch import Tensor
 
 from vbmem.commands.listing import show
@@ -51,7 +49,7 @@ def write(images: Images, out: Out, model: str = "cifar10-mixture", clusters: in
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
     frames = as_frames(images, loaded.frame, progress=True)
-    memory, times = timed_write(loaded, frames, generator)
+    memory, _, times = timed_write(loaded, frames, generator)
     memory.save(out)
     _say(f"wrote {memory.frames} frames into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
@@ -141,15 +139,7 @@ def score(
         lines = io.StringIO(newline="")
         writer(lines).writerows([("file", "nats"), *((name, f"{nats:.2f}") for nats, name in ranked)])
         write_atomically(csv, lines.getvalue().encode())
-    if json:
-        print(dumps([{"file": name, "nats": round(nats, 2)} for nats, name in ranked], indent=1))
-        return
-    table = Table()
-    table.add_column("file", overflow="fold")
-    table.add_column("nats", justify="right")
-    for nats, name in ranked:
-        table.add_row(escape(name), f"{nats:.2f}")
-    console.print(table)
+    show([{"file": name, "nats": round(nats, 2)} for nats, name in ranked], json)
 
 
 def models(json: bool = False) -> None:

@@ -20,6 +20,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from vbmem.data import DataError, load_images
+from vbmem.data.damage import blur
 from vbmem.data.photographs import PHOTOGRAPHS, photograph_crops
 from vbmem.memory.checks import check_size
 from vbmem.memory.prefixes import PrefixNetworks
@@ -61,15 +62,6 @@ def coverage(queries: Tensor, episode: Tensor) -> float:
 def hit_rate(recalled: Tensor, episode: Tensor) -> float:
     """The share of recalled frames [T, D] that are nearest to the frame of the episode [T, D] which they recall."""
     return float((nearest(recalled, episode) == torch.arange(len(episode))).double().mean())
-
-
-def blur(frames: Tensor, sigma: float) -> Tensor:
-    """Convolve with a Gaussian that is cut off at 3 sigma; outside, the border goes on."""
-    radius = math.ceil(3 * sigma)
-    kernel = torch.arange(-radius, radius + 1).to(frames).div(sigma).square().div(-2).softmax(0)
-    padded = F.pad(frames, (radius,) * 4, mode="replicate").flatten(0, 1).unsqueeze(1)  # one channel each
-    blurred = F.conv2d(F.conv2d(padded, kernel.view(1, 1, 1, -1)), kernel.view(1, 1, -1, 1))
-    return blurred.view_as(frames).clamp(0, 1)  # rounding may leave the interval
 
 
 def right_half(frames: Tensor) -> Tensor:

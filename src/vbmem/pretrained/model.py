@@ -273,15 +273,28 @@ class Model:
                 advance()
 
 
-def timed_write(model: Model, frames: Tensor, generator: torch.Generator | None = None) -> tuple[WrittenMemory, str]:
-    """Write an episode, and say how long encoding and writing took."""
+@dataclass(frozen=True)
+class WriteTimes:
+    """Milliseconds that a write took."""
+
+    encode: float
+    write: float
+
+    def __str__(self) -> str:
+        return f"{self.encode:.0f} ms to encode, {self.write:.0f} ms to write"
+
+
+def timed_write(
+    model: Model, frames: Tensor, generator: torch.Generator | None = None
+) -> tuple[WrittenMemory, Tensor, WriteTimes]:
+    """Write an episode: the memory, the codes [T, C] that went into it, and how long that took."""
     model.write(frames[:1])  # the first call of all loads libraries; the times are those of the second
     started = time.perf_counter()
     codes = model.encode(frames).mean
     encoded = time.perf_counter()
     memory = model.write_codes(codes, generator=generator)
     written = time.perf_counter()
-    return memory, f"{1e3 * (encoded - started):.0f} ms to encode, {1e3 * (written - encoded):.0f} ms to write"
+    return memory, codes, WriteTimes(1e3 * (encoded - started), 1e3 * (written - encoded))
 
 
 @contextmanager

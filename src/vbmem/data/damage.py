@@ -1,0 +1,36 @@
+"""Damage for pictures to be recalled from: blur, noise, a part hidden."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def blur(frames: Tensor, sigma: float) -> Tensor:
+    """Convolve with a Gaussian that is cut off at 3 sigma; outside, the border goes on."""
+    radius = math.ceil(3 * sigma)
+    kernel = torch.arange(-radius, radius + 1).to(frames).div(sigma).square().div(-2).softmax(0)
+    padded = F.pad(frames, (radius,) * 4, mode="replicate").flatten(0, 1).unsqueeze(1)  # one channel each
+    blurred = F.conv2d(F.conv2d(padded, kernel.view(1, 1, 1, -1)), kernel.view(1, 1, -1, 1))
+    return blurred.view_as(frames).clamp(0, 1)  # rounding may leave the interval
+
+
+def damaged(frame: Tensor, noise: float, hidden: float, sigma: float) -> tuple[Tensor, Tensor | None]:
+    """A frame [channels, H, W] in [0, 1], damaged, and which of its pixels are known, or None for all.
+
+    Args:
+        noise: standard deviation.
+        hidden: share of the width that is missing, on the right.
+        sigma: of the blur, in pixels.
+    """
+    if sigma:
+        frame = blur(frame.unsqueeze(0), sigma)[0]
+    frame = (frame + noise * torch.randn(frame.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
+    if not hidden:
+        return frame, None
+    width = frame.shape[-1]
+    known = torch.arange(width) < round(width * (1 - hidden))
+    return torch.where(known, frame, 0.5), known
