@@ -6,13 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from vbmem.linalg import (
-    NonFiniteError,
-    NotPositiveDefiniteError,
-    NumericalError,
-    cholesky,
-    inverse_and_logdet,
-)
+from vbmem.errors import NonFiniteError, NotPositiveDefiniteError, NumericalError
+from vbmem.linalg import cholesky, inverse_and_logdet
 
 guarded = pytest.mark.parametrize("function", [inverse_and_logdet, cholesky])
 

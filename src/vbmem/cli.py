@@ -17,7 +17,7 @@ import vbmem
 from vbmem.commands import memories, paper, training
 from vbmem.commands.app import app
 from vbmem.commands.doctor import doctor
-from vbmem.train import TrainingError
+from vbmem.errors import TrainingError
 
 console = Console()
 

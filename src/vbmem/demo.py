@@ -17,9 +17,9 @@ from vbmem.data import load_images
 from vbmem.data.photographs import Photograph, photograph_crops
 from vbmem.files import write_atomically
 from vbmem.paper.presets import get_preset
-from vbmem.pictures import grid, save_animation, save_picture
 from vbmem.pretrained.inputs import as_frames, to_unit
 from vbmem.pretrained.model import timed_write
+from vbmem.sheets import grid, save_animation, save_picture
 from vbmem.train import Trainer, make_source
 
 DIGITS = "digits-mixture"

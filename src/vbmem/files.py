@@ -12,6 +12,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from vbmem.errors import DataError
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
@@ -40,3 +42,18 @@ def read_tensors(path: Path, device: torch.device | str) -> tuple[dict[str, Tens
     """Tensors and metadata of a safetensors file; SafetensorError if it is damaged or something else."""
     with safe_open(path, framework="pt", device=str(device)) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118, no dict
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn any failure to decode the file at `path` inside the block into a DataError that names it."""
+    try:
+        yield
+    except DataError:
+        raise
+    # Damaged or foreign bytes make the decoders of tar, zip, gzip, pickle and npy raise almost anything.
+    except Exception as error:
+        raise DataError(
+            f"{path} is damaged or not the expected file ({str(error) or type(error).__name__}); "
+            "delete it to have it fetched again, or put an intact copy in its place"
+        ) from error

@@ -11,20 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vbmem.errors import NonFiniteError, NotPositiveDefiniteError
+
 JITTER_TRIES = 3
 SPELLED_OUT = 8  # rows up to which a compiled product is a sum of products
-
-
-class NumericalError(ArithmeticError):
-    """A computation left the range of its floating-point type."""
-
-
-class NonFiniteError(NumericalError, ValueError):
-    """What went into a computation, codes or a matrix, holds NaN or infinity."""
-
-
-class NotPositiveDefiniteError(NumericalError):
-    """A matrix that must be positive definite is not, even after jitter."""
 
 
 def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:

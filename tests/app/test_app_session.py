@@ -9,10 +9,10 @@ import torch
 from vbmem.app import examples, show
 from vbmem.app.portraits import portraits
 from vbmem.app.session import Session, open_model
-from vbmem.data.errors import DataError
-from vbmem.memory.storage import MemoryFileError, save_memory
+from vbmem.errors import DataError, MemoryFileError, ModelError
+from vbmem.memory.storage import save_memory
 from vbmem.models import FrameFormat, MemoryConfig
-from vbmem.pretrained import Model, ModelError
+from vbmem.pretrained import Model
 from vbmem.pretrained.directory import fingerprint
 
 TINY = {

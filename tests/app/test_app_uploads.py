@@ -13,7 +13,7 @@ from PIL import Image
 
 from vbmem.app import uploads
 from vbmem.app.uploads import read_uploads
-from vbmem.data.errors import DataError
+from vbmem.errors import DataError
 from vbmem.models import FrameFormat
 
 FRAME = FrameFormat(8, 3, "gaussian")

@@ -18,7 +18,7 @@ from vbmem.commands import memories
 from vbmem.data import ImageSet
 from vbmem.data.photographs import photograph_crops
 from vbmem.models import MemoryConfig
-from vbmem.pictures import MARGIN, grid, save_picture
+from vbmem.sheets import MARGIN, grid, save_picture
 from vbmem.train import DataConfig, RunConfig, Stage, Trainer
 
 COMMANDS = {

@@ -4,8 +4,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from vbmem.data import DataError
 from vbmem.data.download import Archive, fetch
+from vbmem.errors import DataError
 
 CONTENTS = b"the official bytes" * 1000
 MD5 = hashlib.md5(CONTENTS).hexdigest()

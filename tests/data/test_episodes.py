@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vbmem.data import DataError, EpisodeSource
+from vbmem.data import EpisodeSource
+from vbmem.errors import DataError
 
 KINDS = ["shuffled", "by-label", "views", "repeats"]
 

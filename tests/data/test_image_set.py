@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vbmem.data import DataError, ImageSet
+from vbmem.data import ImageSet
+from vbmem.errors import DataError
 
 
 @given(count=st.integers(10, 2000))

@@ -5,8 +5,9 @@ import numpy as np
 import pooch
 import pytest
 
-from vbmem.data import DataError, ImageSet, load_images
+from vbmem.data import ImageSet, load_images
 from vbmem.data.known import KNOWN_SETS, KnownSet
+from vbmem.errors import DataError
 
 
 @pytest.fixture(autouse=True)

@@ -324,7 +324,7 @@ def streams(codes: torch.Tensor, folder) -> dict[str, object]:
 
 @every_memory
 def test_a_streamed_write_is_the_write_in_memory(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("vbmem.memory.variational.STREAM_CHUNK", 3)
+    monkeypatch.setattr("vbmem.memory.writing.STREAM_CHUNK", 3)
     problem = make_problem(name, Sizes(frames=10))
     memory, codes, start = problem.memory, problem.codes, problem.state
     expected, _ = memory.write(codes, 4, start)

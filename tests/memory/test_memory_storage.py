@@ -10,7 +10,7 @@ from zoo import Sizes, every_memory, make_problem, normal
 
 from memory_files import rewrite
 from vbmem import GaussianMemory, KanervaMemory, MixtureMemory, load_memory, save_memory
-from vbmem.memory.storage import MemoryFileError
+from vbmem.errors import MemoryFileError
 
 
 def assert_same(memory, state, other_memory, other_state) -> None:

@@ -180,7 +180,7 @@ def test_a_stream_can_start_from_anything(name, start):
 
 def test_seeds_of_a_stream_come_from_all_of_it(monkeypatch):
     """A sample of 4 frames out of 400 in 40 chunks is uniform: its mean is that of the stream."""
-    from vbmem.memory.variational import _frame_sample
+    from vbmem.memory.writing import _frame_sample
 
     chunks = [torch.arange(10 * i, 10 * i + 10, dtype=torch.float64).unsqueeze(-1) for i in range(40)]
     drawn = torch.stack([_frame_sample(iter(chunks), 4, generator(seed)) for seed in range(200)])

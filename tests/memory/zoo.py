@@ -24,7 +24,7 @@ from vbmem.memory import (
 )
 from vbmem.memory import engine as steps
 from vbmem.memory.state import Prior
-from vbmem.memory.variational import VariationalMemory
+from vbmem.memory.writing import VariationalMemory
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, MultivariateNormal, Normal, kl_divergence
 
 from vbmem.memory import Addresses, MemoryState
-from vbmem.memory.variational import VariationalMemory
+from vbmem.memory.writing import VariationalMemory
 from vbmem.models import EpisodicModel
 from vbmem.nets import BernoulliPixels
 

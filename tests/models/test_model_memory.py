@@ -21,7 +21,7 @@ from model_zoo import (
 )
 
 from vbmem.memory import Memory, TreeMemory
-from vbmem.memory.variational import VariationalMemory
+from vbmem.memory.writing import VariationalMemory
 from vbmem.models import FrameFormat
 from vbmem.models.memory_model import MemoryKind
 

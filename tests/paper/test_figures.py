@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from vbmem.data import DataError, ImageSet
+from vbmem.data import ImageSet
+from vbmem.errors import DataError
 from vbmem.models import FrameFormat, MemoryConfig
 from vbmem.paper import figures
 from vbmem.paper.figures import GAP, SCALE, TITLE, Size, figure3, figure4, figure5, figure6

@@ -9,11 +9,12 @@ import torch
 from rich.console import Console
 
 import vbmem
-from vbmem.data import DataError, ImageSet
+from vbmem.data import ImageSet
+from vbmem.errors import DataError, ModelError
 from vbmem.models import FrameFormat, MemoryConfig, VAEConfig
 from vbmem.paper import metrics as module
 from vbmem.paper.metrics import coverage, damage, hit_rate, metrics, nearest, precision
-from vbmem.pretrained import ModelError, save_network
+from vbmem.pretrained import save_network
 
 FRAME = FrameFormat(8, 3)
 CONFIGS = {

@@ -6,7 +6,7 @@ import torch
 from vbmem.data import load_images
 from vbmem.models import DKM, VAE, FrameFormat, MemoryModel, NeuralStatistician, Regulariser
 from vbmem.paper.presets import PRESETS, get_preset
-from vbmem.train.setup import frame_format
+from vbmem.train.runs import frame_format
 
 DATASETS = ("cifar10", "celeba")
 QUANTITATIVE = ("vae", "ns", "dkm", "gaussian", "categorical")

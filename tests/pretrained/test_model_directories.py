@@ -13,8 +13,9 @@ from tiny_pretrained import KINDS, seeded, tiny_model, tiny_network, waves
 
 import vbmem
 from vbmem.data import ImageSet, load_images
+from vbmem.errors import ModelError
 from vbmem.models import VAEConfig
-from vbmem.pretrained import ModelError, load_network, save_network, shipped
+from vbmem.pretrained import load_network, save_network, shipped
 from vbmem.train import DataConfig, RunConfig, Stage, Trainer, load_run
 
 

@@ -12,7 +12,8 @@ from tiny_pretrained import seeded, tiny_model, waves
 
 import vbmem
 from vbmem.commands import memories
-from vbmem.pretrained import ModelError, load_network, shipped
+from vbmem.errors import ModelError
+from vbmem.pretrained import load_network, shipped
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tiny_pretrained import KINDS, seeded, tiny_model, waves
 
 import vbmem
 from memory_files import rewrite
-from vbmem.memory.storage import MemoryFileError
+from vbmem.errors import MemoryFileError
 
 LOAD = vbmem.WrittenMemory.load
 

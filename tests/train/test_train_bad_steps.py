@@ -7,7 +7,8 @@ import pytest
 import torch
 from tiny_runs import BATCHES, MODELS, log_lines, tiny, trained, trainer
 
-from vbmem.train import TrainingError, loop
+from vbmem.errors import TrainingError
+from vbmem.train import loop
 
 
 def spoil(made, how, steps):

@@ -6,8 +6,9 @@ import pytest
 import torch
 from tiny_runs import CPU, DATA, MODELS, GivenBounds, log_lines, squares, tiny, trained, trainer
 
+from vbmem.errors import CheckpointError
 from vbmem.models import FrameFormat
-from vbmem.train import CheckpointError, Evaluation, Stage, load_run, make_model, make_source, read_config
+from vbmem.train import Evaluation, Stage, load_run, make_model, make_source, read_config
 from vbmem.train.checkpoint import load_checkpoint, under_prefix
 
 

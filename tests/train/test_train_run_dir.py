@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import save_file
 from tiny_runs import CPU, assert_same_remains, log_lines, squares, tiny, trained, trainer
 
+from vbmem.errors import CheckpointError
 from vbmem.models import Regulariser
-from vbmem.train import CheckpointError, Stage, load_run, loop, read_config
+from vbmem.train import Stage, load_run, loop, read_config
 from vbmem.train.checkpoint import Progress, load_checkpoint, save_checkpoint
 
 CONFIG = tiny(epochs=2)

@@ -8,9 +8,10 @@ import torch
 from tiny_runs import FEW, MODELS, TINY_VAE, GivenBounds, log_lines, squares, tiny
 from tiny_runs import trainer as make_trainer
 
+from vbmem.errors import CheckpointError, TrainingError
 from vbmem.models import Regulariser
 from vbmem.paper.presets import TWO_STAGES
-from vbmem.train import CheckpointError, Stage, TrainingError
+from vbmem.train import Stage
 from vbmem.train.checkpoint import load_checkpoint, under_prefix
 from vbmem.train.step import TrainingStep
 

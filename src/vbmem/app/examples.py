@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from vbmem.data import load_images
-from vbmem.data.errors import DataError
+from vbmem.data.decoding import read_picture
 from vbmem.data.image_set import Images
 from vbmem.data.known import KNOWN_SETS
 from vbmem.data.photographs import Photograph, photograph_crops
-from vbmem.data.pictures import read_picture
+from vbmem.errors import DataError
 from vbmem.models import FrameFormat
 
 PHOTOGRAPHS: dict[str, Photograph] = {"a temple": "china", "a flower": "flower"}

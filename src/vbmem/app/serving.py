@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 
 from vbmem.app.session import open_model
 from vbmem.app.uploads import MAX_FILE
-from vbmem.pretrained import ModelError, shipped
+from vbmem.errors import ModelError
+from vbmem.pretrained import shipped
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 SESSIONS = 200  # visitors whose pictures are held in memory

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vbmem.data.damage import damaged
-from vbmem.memory.storage import MemoryFileError
+from vbmem.errors import MemoryFileError
 from vbmem.pretrained import Model, WrittenMemory, load
 from vbmem.pretrained.inputs import to_unit
 from vbmem.pretrained.model import WriteTimes, timed_write

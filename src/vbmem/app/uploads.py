@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vbmem.data.errors import DataError
+from vbmem.data.decoding import is_picture_name, opened_picture, read_picture
 from vbmem.data.image_set import Images
-from vbmem.data.pictures import is_picture_name, opened_picture, read_picture
+from vbmem.errors import DataError
 from vbmem.models import FrameFormat
 
 MEGABYTE = 2**20

@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import Tensor
 
 from vbmem.commands.listing import show
-from vbmem.data.pictures import picture_names
+from vbmem.data.decoding import picture_names
 from vbmem.files import write_atomically
 from vbmem.pretrained import Model, WrittenMemory, load, load_network, save_network, shipped
 from vbmem.pretrained.card import HUB
@@ -245,7 +245,7 @@ def _generator(seed: int) -> torch.Generator:
 
 
 def _save_sheet(frames: Tensor, columns: int, path: Path) -> None:
-    from vbmem.pictures import grid, save_picture
+    from vbmem.sheets import grid, save_picture
 
     save_picture(grid(frames, columns, scale=max(1, SHOWN // frames.shape[-1])), path)
     _say(f"{len(frames)} pictures in {path}")

@@ -4,8 +4,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from vbmem.data.errors import DataError, reading
 from vbmem.data.progress import DownloadBar
+from vbmem.errors import DataError
+from vbmem.files import reading
 
 CHUNK = 2**18  # bytes; pooch's default of 1 KiB spends its time on the progress bar
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vbmem.data.errors import DataError
 from vbmem.data.image_set import Images, Labels, check_images, check_labels
+from vbmem.errors import DataError
 
 EpisodeKind = Literal["shuffled", "by-label", "views", "repeats"]
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from vbmem.data.errors import DataError, reading
-from vbmem.files import whole_file
+from vbmem.errors import DataError
+from vbmem.files import reading, whole_file
 
 Images: TypeAlias = npt.NDArray[np.uint8]  # [N, H, W, C]
 Labels: TypeAlias = npt.NDArray[np.integer[Any]]  # [N]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vbmem.data.errors import DataError
+from vbmem.data.decoding import read_folder, square
 from vbmem.data.image_set import Images, ImageSet, with_channel_axis
 from vbmem.data.known import KNOWN_SETS
-from vbmem.data.pictures import read_folder, square
+from vbmem.errors import DataError
 
 FOLDER_SIZE = 32  # pixels a side of pictures from a folder, unless told otherwise: the paper's size
 

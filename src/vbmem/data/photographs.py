@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from vbmem.data.decoding import read_picture
 from vbmem.data.image_set import Images
-from vbmem.data.pictures import read_picture
 
 Photograph = Literal["china", "flower"]
 PHOTOGRAPHS: tuple[Photograph, ...] = ("china", "flower")

@@ -1,6 +1,5 @@
 """Memories over codes: plain tensors in, closed-form variational Bayes, nothing of networks or images."""
 
-from vbmem.memory.base import Memory
 from vbmem.memory.kanerva import KanervaMemory
 from vbmem.memory.memories import (
     CategoricalMemory,
@@ -9,6 +8,7 @@ from vbmem.memory.memories import (
     ShiftedGaussianMemory,
     TreeMemory,
 )
+from vbmem.memory.reading import Memory
 from vbmem.memory.state import Addresses, Bound, MemoryState
 
 __all__ = [

@@ -9,7 +9,8 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from vbmem.linalg import NonFiniteError, may_wait
+from vbmem.errors import NonFiniteError
+from vbmem.linalg import may_wait
 from vbmem.memory.state import MemoryState
 
 P = ParamSpec("P")

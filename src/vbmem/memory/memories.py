@@ -16,9 +16,9 @@ from typing import TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from vbmem.memory.base import Scale, as_tensor
+from vbmem.memory.reading import Scale, as_tensor
 from vbmem.memory.state import MemoryState, Prior
-from vbmem.memory.variational import VariationalMemory
+from vbmem.memory.writing import VariationalMemory
 
 
 class GaussianMemory(VariationalMemory):

@@ -12,16 +12,13 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
+from vbmem.errors import MemoryFileError
 from vbmem.files import read_tensors, write_atomically
-from vbmem.memory.base import Memory
 from vbmem.memory.checks import check_state
+from vbmem.memory.reading import Memory
 from vbmem.memory.state import MemoryState
 
 FORMAT, VERSION = "vbmem.memory", 1
-
-
-class MemoryFileError(ValueError):
-    """A file that is not a memory this version can read."""
 
 
 def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:

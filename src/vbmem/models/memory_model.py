@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.distributions import Beta
 
 from vbmem.memory import Addresses, Memory, MemoryState
-from vbmem.memory.variational import VariationalMemory
+from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
-from vbmem.models.streams import Beside
+from vbmem.models.cuda_streams import Beside
 from vbmem.nets import Style
 
 MemoryKind = Literal["gaussian", "categorical", "shifted", "mixture", "tree"]

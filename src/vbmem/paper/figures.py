@@ -20,14 +20,15 @@ from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from torch import Tensor
 
-from vbmem.data import DataError, EpisodeSource, load_images
+from vbmem.data import EpisodeSource, load_images
 from vbmem.data.image_set import Images
 from vbmem.data.known import KNOWN_SETS, cifar10
 from vbmem.data.photographs import PHOTOGRAPHS, photograph_crops
+from vbmem.errors import DataError
 from vbmem.models import FrameFormat
 from vbmem.paper.metrics import nearest
-from vbmem.pictures import grid, save_animation, save_picture
 from vbmem.pretrained import Model, WrittenMemory, load
+from vbmem.sheets import grid, save_animation, save_picture
 
 MIXTURE = "cifar10-mixture"
 BOTH = (MIXTURE, "cifar10-tree")

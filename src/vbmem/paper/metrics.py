@@ -19,13 +19,14 @@ from rich.table import Table
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from vbmem.data import DataError, load_images
+from vbmem.data import load_images
 from vbmem.data.damage import blur
 from vbmem.data.photographs import PHOTOGRAPHS, photograph_crops
+from vbmem.errors import DataError, ModelError
 from vbmem.memory.checks import check_size
 from vbmem.memory.prefixes import PrefixNetworks
 from vbmem.models.base import CodedModel, FrameFormat
-from vbmem.pretrained import Model, ModelError, WrittenMemory, load, load_network
+from vbmem.pretrained import Model, WrittenMemory, load, load_network
 from vbmem.pretrained.directory import fingerprint
 from vbmem.pretrained.inputs import to_unit
 

@@ -1,6 +1,7 @@
 """Trained models, ready to use: load, write, generate, read, score, save."""
 
-from vbmem.pretrained.directory import ModelError, load, load_network, save_network, shipped
+from vbmem.errors import ModelError
+from vbmem.pretrained.directory import load, load_network, save_network, shipped
 from vbmem.pretrained.model import Model
 from vbmem.pretrained.written import WrittenMemory
 

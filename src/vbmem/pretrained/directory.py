@@ -14,20 +14,17 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save
 
+from vbmem.errors import CheckpointError, ModelError
 from vbmem.files import read_tensors, write_atomically
 from vbmem.models import EpisodicModel, FrameFormat, MemoryModel
 from vbmem.pretrained.card import HUB, render_card
 from vbmem.pretrained.model import Model
-from vbmem.train.checkpoint import CheckpointError, Tensors, load_checkpoint, under_prefix
+from vbmem.train.checkpoint import Tensors, load_checkpoint, under_prefix
 from vbmem.train.config import model_from_dict, to_dict
-from vbmem.train.setup import read_run
+from vbmem.train.runs import read_run
 
 FORMAT, VERSION = "vbmem.model", 1
 WEIGHTS = "model.safetensors"
-
-
-class ModelError(ValueError):
-    """Something that is not a model this version can load."""
 
 
 def shipped() -> list[str]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vbmem.errors import ModelError
 from vbmem.pretrained.card import HUB
-from vbmem.pretrained.directory import FORMAT, WEIGHTS, ModelError, read_json
+from vbmem.pretrained.directory import FORMAT, WEIGHTS, read_json
 
 
 def download(source: str) -> Path:

@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from vbmem.data.errors import DataError
-from vbmem.data.pictures import read_folder, read_picture
+from vbmem.data.decoding import read_folder, read_picture
+from vbmem.errors import DataError
 from vbmem.models import FrameFormat
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vbmem.memory.checks import check_shape, check_size
 from vbmem.memory.prefixes import PrefixCounts
-from vbmem.memory.variational import VariationalMemory
+from vbmem.memory.writing import VariationalMemory
 from vbmem.models import FrameFormat, MemoryModel
 from vbmem.nets import CodePosterior, Pixels
 from vbmem.pretrained.card import HUB

@@ -10,11 +10,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from vbmem.errors import MemoryFileError
 from vbmem.memory.checks import check_shape, check_size
 from vbmem.memory.prefixes import PrefixCounts
 from vbmem.memory.state import MemoryState
-from vbmem.memory.storage import MemoryFileError, read_memory, write_memory
-from vbmem.memory.variational import VariationalMemory
+from vbmem.memory.storage import read_memory, write_memory
+from vbmem.memory.writing import VariationalMemory
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Training and evaluation of episodic models."""
 
-from vbmem.train.checkpoint import CheckpointError
+from vbmem.errors import CheckpointError, TrainingError
 from vbmem.train.config import DataConfig, RunConfig, Stage
 from vbmem.train.evaluate import Evaluation
-from vbmem.train.loop import Trainer, TrainingError
-from vbmem.train.setup import load_run, make_model, make_source, read_config
+from vbmem.train.loop import Trainer
+from vbmem.train.runs import load_run, make_model, make_source, read_config
 
 __all__ = [
     "CheckpointError",

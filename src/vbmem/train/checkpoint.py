@@ -15,13 +15,10 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
+from vbmem.errors import CheckpointError
 from vbmem.files import read_tensors, write_atomically
 
 Tensors = dict[str, Tensor]
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged, or of another run."""
 
 
 @dataclass

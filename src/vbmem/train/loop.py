@@ -15,10 +15,10 @@ from rich.console import Console
 from torch import Tensor
 
 from vbmem.data import ImageSet
-from vbmem.linalg import NumericalError
+from vbmem.errors import CheckpointError, NumericalError, TrainingError
 from vbmem.models import MemoryModel
+from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import (
-    CheckpointError,
     Progress,
     Tensors,
     load_checkpoint,
@@ -35,18 +35,13 @@ from vbmem.train.config import RunConfig, to_dict
 from vbmem.train.evaluate import Evaluation
 from vbmem.train.interrupt import AtOnce, deferred_interrupt
 from vbmem.train.log import Display, RunLog
-from vbmem.train.norms import FreshStatistics
-from vbmem.train.setup import make_model, make_source, read_config, write_config
+from vbmem.train.runs import make_model, make_source, read_config, write_config
 from vbmem.train.step import TrainingStep
 
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
 SAVE_EVERY = 60.0  # seconds a crash may cost
 BAD_STEPS_IN_A_ROW = 20
 STEP_COUNTS = ("skipped", "streak", "counted")
-
-
-class TrainingError(RuntimeError):
-    """Training cannot go on."""
 
 
 class Trainer:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vbmem.data import EpisodeSource
-from vbmem.linalg import NumericalError
+from vbmem.errors import NumericalError
 from vbmem.models import EpisodicModel
 
 WARM_UP_STEPS = 3  # real steps, run before the capture so that libraries have made their allocations

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vbmem.data import DataError, load_images
+from vbmem.data import load_images
 from vbmem.data.known import celeba
+from vbmem.errors import DataError
 
 
 def face(shade, size=(178, 218)):

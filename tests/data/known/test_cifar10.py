@@ -8,9 +8,10 @@ import tarfile
 import numpy as np
 import pytest
 
-from vbmem.data import DataError, load_images
+from vbmem.data import load_images
 from vbmem.data.download import Archive
 from vbmem.data.known import cifar10
+from vbmem.errors import DataError
 
 
 class Python2Pickler(pickle._Pickler):

@@ -5,9 +5,10 @@ import struct
 import numpy as np
 import pytest
 
-from vbmem.data import DataError, load_images
+from vbmem.data import load_images
 from vbmem.data.download import Archive
 from vbmem.data.known import mnist
+from vbmem.errors import DataError
 
 
 def idx(array):

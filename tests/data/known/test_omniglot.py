@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vbmem.data import DataError, load_images
+from vbmem.data import load_images
 from vbmem.data.download import Archive
 from vbmem.data.known import omniglot
+from vbmem.errors import DataError
 
 
 def drawing(row):

@@ -9,10 +9,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from vbmem.data.errors import DataError, reading
+from vbmem.data.decoding import opened_picture
 from vbmem.data.image_set import Images, ImageSet, Labels
-from vbmem.data.pictures import opened_picture
 from vbmem.data.progress import track
+from vbmem.errors import DataError
+from vbmem.files import reading
 
 FACES = "img_align_celeba.zip"
 PARTITION = "list_eval_partition.txt"

@@ -8,8 +8,8 @@ from typing import IO, Any, ClassVar
 import numpy as np
 
 from vbmem.data.download import Archive, fetch
-from vbmem.data.errors import reading
 from vbmem.data.image_set import Images, ImageSet, Labels
+from vbmem.files import reading
 
 ARCHIVE = Archive(
     url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from vbmem.data.download import Archive, fetch
-from vbmem.data.errors import reading
 from vbmem.data.image_set import Images, ImageSet, with_channel_axis
+from vbmem.files import reading
 
 FILES = (
     "train-images-idx3-ubyte.gz",

@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from vbmem.data.decoding import opened_picture
 from vbmem.data.download import Archive, fetch
-from vbmem.data.errors import reading
 from vbmem.data.image_set import Images, ImageSet, Labels
-from vbmem.data.pictures import opened_picture
 from vbmem.data.progress import track
+from vbmem.files import reading
 
 SIZE = 28
 BACKGROUND, EVALUATION = (

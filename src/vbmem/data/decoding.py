@@ -13,9 +13,9 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vbmem.data.errors import DataError
 from vbmem.data.image_set import Images, ImageSet
 from vbmem.data.progress import track
+from vbmem.errors import DataError
 
 if TYPE_CHECKING:
     from PIL import Image

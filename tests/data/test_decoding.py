@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vbmem.data import DataError, load_images, read_picture
+from vbmem.data import load_images, read_picture
+from vbmem.errors import DataError
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 

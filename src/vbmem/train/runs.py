@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 
 from vbmem.data import EpisodeSource, ImageSet, Part
+from vbmem.errors import CheckpointError
 from vbmem.files import write_atomically
 from vbmem.models import EpisodicModel, FrameFormat
-from vbmem.train.checkpoint import CheckpointError, load_checkpoint, load_weights
+from vbmem.train.checkpoint import load_checkpoint, load_weights
 from vbmem.train.config import DataConfig, RunConfig, from_dict, to_dict
 
 

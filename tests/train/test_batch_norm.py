@@ -8,10 +8,10 @@ import torch
 from tiny_runs import BATCHES, CPU, MODELS, TINY_VAE, GivenBounds, log_lines, squares, tiny, trainer
 from torch import nn
 
-from vbmem.linalg import NumericalError
+from vbmem.errors import NumericalError
 from vbmem.train import load_run
+from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import load_checkpoint, under_prefix
-from vbmem.train.norms import FreshStatistics
 
 NORMED = ["vae", "statistician", "dkm", "gaussian"]
 

@@ -12,8 +12,8 @@ from rich.progress import track
 from torch import Tensor
 
 from vbmem.memory import engine
-from vbmem.memory.base import Memory
 from vbmem.memory.checks import check_codes, check_size, full_precision
+from vbmem.memory.reading import Memory
 from vbmem.memory.seeding import kmeans_plus_plus, next_seed, random_frames
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from vbmem.pictures import grid, save_picture
+from vbmem.sheets import grid, save_picture
 
 
 def test_frames_lie_row_by_row_with_a_margin() -> None:

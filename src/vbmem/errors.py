@@ -1,0 +1,37 @@
+"""Every error of this library, under one base. A message says what was wrong, what was expected and what to do."""
+
+
+class VbmemError(Exception):
+    """Something went wrong that a user can mend."""
+
+
+class NumericalError(VbmemError, ArithmeticError):
+    """A computation left the range of its floating-point type."""
+
+
+class NonFiniteError(NumericalError, ValueError):
+    """What went into a computation, codes or a matrix, holds NaN or infinity."""
+
+
+class NotPositiveDefiniteError(NumericalError):
+    """A matrix that must be positive definite is not, even after jitter."""
+
+
+class DataError(VbmemError, ValueError):
+    """Pictures, a data set or a file of them that cannot be used."""
+
+
+class MemoryFileError(VbmemError, ValueError):
+    """A file that is not a memory this version can read."""
+
+
+class ModelError(VbmemError, ValueError):
+    """Something that is not a model this version can load."""
+
+
+class CheckpointError(VbmemError, ValueError):
+    """A checkpoint that is missing, damaged, or of another run."""
+
+
+class TrainingError(VbmemError, RuntimeError):
+    """Training cannot go on."""
