@@ -20,8 +20,9 @@ from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from vbmem.memory import engine
-from vbmem.memory.state import MemoryState, Prior, Statistics
+from vbmem.memory.choice import smoothed_usage
+from vbmem.memory.memories import MixtureMemory
+from vbmem.memory.state import MemoryState, Statistics
 
 CHUNK = 2048  # samples addressed at a time: what they need of memory stays in the cache
 FLOOR = 1e-6  # least variance, as a share of the data's: a cluster of copies must not have infinite density
@@ -97,7 +98,7 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         codes, rng = common._codes(X.reshape(-1, X.shape[-1])).reshape(X.shape), check_random_state(self.random_state)
         starts = [self._start(episode, rng, self.n_clusters) for episode in codes]
         start = MemoryState(*map(torch.stack, zip(*(vars(each).values() for each in starts), strict=True)))
-        fit = self._climb(codes, start, _prior(start, 0.2))
+        fit = self._climb(codes, start, _memory_for(start, 0.2))
         return [copy.copy(common)._keep(fit.episode(b), episode) for b, episode in enumerate(codes)]
 
     def partial_fit(self, X: Any, y: None = None) -> Self:
@@ -105,7 +106,7 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         if not hasattr(self, "_fit"):
             return self.fit(X)
         codes = self._codes(X)
-        return self._keep(self._climb(codes, self._fit.state, self._fit.prior, self._fit), codes)
+        return self._keep(self._climb(codes, self._fit.state, self._fit.memory, self._fit), codes)
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log density of every sample, in nats: [T]."""
@@ -129,8 +130,9 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
             return self.predict_proba(X)
         recalled, fit = [], self._fit
         for chunk in self._codes(X).split(CHUNK):
-            addresses = engine.address(chunk, fit.state, fit.prior)
-            recalled.append(engine.recall(fit.state, replace(addresses, assignment=_log_joint(chunk, fit).softmax(-1))))
+            addresses = fit.memory.address(fit.state, chunk)
+            likely = replace(addresses, assignment=_log_joint(chunk, fit).softmax(-1))
+            recalled.append(fit.memory.recall(fit.state, likely))
         return self._leave(torch.cat(recalled))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -145,8 +147,9 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         rng, fit = check_random_state(self.random_state), self._fit
         labels = np.repeat(np.arange(self.n_clusters_), rng.multinomial(n_samples, fit.weights.double()))
         generator = torch.Generator().manual_seed(int(rng.randint(2**31)))
-        weights = fit.weights.new_empty(n_samples, self.factors_.shape[1]).normal_(generator=generator)
-        return self._leave(engine.emit(fit.state, fit.prior, torch.from_numpy(labels), weights, generator)), labels
+        return self._leave(
+            fit.memory.sample(fit.state, n_samples, generator, clusters=torch.from_numpy(labels))
+        ), labels
 
     def _check_parameters(self, samples: int) -> None:
         clusters = 1 if self.n_clusters == "auto" else self.n_clusters
@@ -188,7 +191,7 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
     def _search(self, codes: Tensor, rng: np.random.RandomState, clusters: int) -> _Fit:
         """A climb from the start, then moves while they pay: these leave most local optima."""
         start = self._start(codes, rng, clusters)
-        best = self._climb(codes, start, _prior(start, 0.2))
+        best = self._climb(codes, start, _memory_for(start, 0.2))
         while clusters > 1:
             log_joint = _log_joint(codes, best)
             proba = log_joint.softmax(-1)
@@ -197,26 +200,26 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
             pair = torch.stack([spare, surprise.index_fill(0, spare, -math.inf).argmax()])
             members = codes[proba[:, pair[1]].topk(max(2, int(proba[:, pair[1]].sum()))).indices]
             both = zip(vars(best.state).values(), vars(self._start(members, rng, 2)).values(), strict=True)
-            moved = self._climb(codes, MemoryState(*(old.index_copy(0, pair, new) for old, new in both)), best.prior)
+            moved = self._climb(codes, MemoryState(*(old.index_copy(0, pair, new) for old, new in both)), best.memory)
             if moved.bound <= best.bound + self.tol * codes.numel():
                 break
             best = moved
         return best
 
-    def _climb(self, codes: Tensor, state: MemoryState, prior: Prior, past: _Fit | None = None) -> _Fit:
+    def _climb(self, codes: Tensor, state: MemoryState, memory: MixtureMemory, past: _Fit | None = None) -> _Fit:
         """Local and global steps until the bound of the codes [.., T, C] settles; the past's sums join every global
         step."""
         previous = -math.inf
         for iteration in range(1, self.max_iter + 1):
-            sums, totals, divergence = _pass(codes, state, prior)
+            sums, totals, divergence = _pass(codes, state, memory)
             bound = float((totals[0] - divergence).sum())
             if past is not None:
                 sums, totals = past.sums + sums, past.totals + totals
-            prior = _prior(state, float(totals[1].sum() / totals[2].sum()))
-            state = engine.global_step(sums, state, prior)
-            weights = (sums.count + 1) / (sums.count + 1).sum(-1, keepdim=True)
+            memory = _memory_for(state, float(totals[1].sum() / totals[2].sum()))
+            state = memory.global_step(state, sums)
+            weights = smoothed_usage(sums.count, torch.full_like(sums.count, 1 / memory.clusters))
             converged, previous = abs(bound - previous) < self.tol * codes.numel(), bound
-            fit = _Fit(state, prior, weights, sums, totals, totals[0] - divergence, iteration, converged)
+            fit = _Fit(state, memory, weights, sums, totals, totals[0] - divergence, iteration, converged)
             if converged:
                 break
         return fit
@@ -228,7 +231,7 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         self.n_iter_, self.converged_ = fit.iterations, fit.converged
         self.n_clusters_ = self._n_features_out = len(state.loc_var)
         self.lower_bound_ = float(fit.bound) - float(fit.totals[2] * np.log(self._scale).mean())
-        var = fit.prior.noise_var + state.loc_var + state.row_cov.diagonal(dim1=-2, dim2=-1).sum(-1)
+        var = fit.memory.noise_var + state.loc_var + state.row_cov.diagonal(dim1=-2, dim2=-1).sum(-1)
         self.weights_, self.noise_variance_ = fit.weights.numpy(), var.numpy()[:, None] * self._scale**2
         self.means_, self.factors_ = self._leave(state.loc_mean), state.row_mean.numpy() * self._scale
         self.labels_ = _log_joint(codes, fit).argmax(-1).numpy()
@@ -240,7 +243,7 @@ class _Fit:
     """Of one episode, or of several with the same prior."""
 
     state: MemoryState
-    prior: Prior
+    memory: MixtureMemory
     weights: Tensor  # [.., H]
     sums: Statistics
     totals: Tensor  # see `_pass`
@@ -254,35 +257,33 @@ class _Fit:
         return replace(self, state=state, weights=weights, sums=sums, totals=totals, bound=bound)
 
 
-def _prior(state: MemoryState, noise: float) -> Prior:
-    """Rows and locations around 0, with the variances that give this memory the highest bound."""
-    row_count, size = state.row_mean.shape[-2:]
-    loc = (state.loc_mean.square().mean(-1) + state.loc_var).mean().reshape(1).clamp_min(FLOOR)
-    spread = state.row_mean.square().mean(-1) + state.row_cov.diagonal(dim1=-2, dim2=-1)  # [.., H, K]
-    row = spread.sum().div(max(spread.numel(), 1)).clamp_min(FLOOR)
-    noise_var, precision = loc.new_tensor(max(noise, FLOOR)), (torch.eye(row_count, dtype=loc.dtype) / row)[None]
-    zeros, logdet = loc.new_zeros(1, row_count, size), row_count * row.log().reshape(1)
-    return Prior(noise_var, zeros, precision, zeros, logdet, loc.new_zeros(1, size), loc, has_location=True)
+def _memory_for(state: MemoryState, noise: float) -> MixtureMemory:
+    """Rows and locations around 0, with the variances that give this state the highest bound."""
+    clusters, rows, size = state.row_mean.shape[-3:]
+    loc_var = (state.loc_mean.square().mean(-1) + state.loc_var).mean()
+    row_var = (state.row_mean.square().mean(-1) + state.row_cov.diagonal(dim1=-2, dim2=-1)).sum()  # of [.., H, K]
+    row_var = row_var / max(state.row_mean[..., 0].numel(), 1)
+    noise_var, row_var, loc_var = (max(float(scale), FLOOR) for scale in (noise, row_var, loc_var))
+    return MixtureMemory(size, rows, clusters, noise_var=noise_var, row_var=row_var, loc_var=loc_var)
 
 
-def _pass(codes: Tensor, state: MemoryState, prior: Prior) -> tuple[Statistics, Tensor, Tensor]:
+def _pass(codes: Tensor, state: MemoryState, memory: MixtureMemory) -> tuple[Statistics, Tensor, Tensor]:
     """A local step over all codes: statistics; bound, E sum |z - M'w - b|^2 and size, [3, ..]; the KL of the memory."""
-    noise, sums, totals = prior.noise_var.double(), [], torch.zeros(3, *codes.shape[:-2], dtype=torch.float64)
+    sums, totals = [], torch.zeros(3, *codes.shape[:-2], dtype=torch.float64)
     for chunk in codes.split(CHUNK, dim=-2):
-        addresses, part = engine.local_step(chunk, state, prior)
-        bound = engine.bound(chunk, state, addresses, prior)
-        terms = {name: term.double() for name, term in bound.terms().items()}
-        divergence, size = terms["kl_rows"] + terms["kl_locations"], chunk.shape[-2] * chunk.shape[-1]
-        squares = -noise * (2 * terms["log_likelihood"] + size * (2 * math.pi * noise).log())
-        totals += torch.stack([terms["total"] + divergence, squares, torch.full_like(squares, size)])
+        part, bound = memory.local_step(state, chunk)
+        divergence = bound.kl_rows.double() + bound.kl_locations
+        squares = memory.residual(state, part).double()
+        size = torch.full_like(squares, chunk.shape[-2] * chunk.shape[-1])
+        totals += torch.stack([bound.total + divergence, squares, size])
         sums.append(part)
     return functools.reduce(Statistics.__add__, sums), totals, divergence
 
 
 def _log_joint(codes: Tensor, fit: _Fit) -> Tensor:
-    """log weight + log density of every cluster, [T, H]; each is asked alone, as one of a batch of H memories."""
-    alone = fit.state.map(lambda tensor: tensor.unsqueeze(1))
-    return torch.cat([engine.log_predictive(z, alone, fit.prior).mT for z in codes.split(CHUNK)]) + fit.weights.log()
+    """log weight + log density of every cluster, [T, H]."""
+    log_densities = [fit.memory.log_densities(fit.state, chunk) for chunk in codes.split(CHUNK)]
+    return torch.cat(log_densities) + fit.weights.log()
 
 
 def _best_size(search: Callable[[int], _Fit], most: int) -> _Fit:

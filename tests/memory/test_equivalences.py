@@ -60,30 +60,14 @@ def test_shifted_is_a_mixture_of_one_cluster():
 
 
 def test_categorical_is_a_mixture_without_rows():
-    """At the level of the engine: the mixture's prior and start with K cut to 0."""
-    problem = make_problem("mixture-general")
-    mixture, codes = problem.memory, problem.codes
-    full = problem.prior
-    prior = replace(
-        full,
-        row_mean=full.row_mean[..., :0, :],
-        row_precision=full.row_precision[..., :0, :0],
-        row_natural=full.row_natural[..., :0, :],
-        row_logdet=torch.zeros_like(full.row_logdet),
-    )
-    categorical = CategoricalMemory(
-        3, 3, noise_var=mixture.noise_var, row_var=mixture.loc_var, row_mean=mixture.loc_mean.expand(3, 3)
-    )
+    codes, loc_mean = normal(6, 3), normal(3, seed=3)
+    mixture = MixtureMemory(3, 0, 3, noise_var=0.7, loc_var=1.7, loc_mean=loc_mean)
+    categorical = CategoricalMemory(3, 3, noise_var=0.7, row_var=1.7, row_mean=loc_mean.expand(3, 3))
     start = random_state(categorical)
-    state = start
-    for _ in range(5):
-        addresses, sums = engine.local_step(codes, state, prior)
-        state = engine.global_step(sums, state, prior)
-    expected_state, expected_addresses = categorical.write(codes, 5, start)
-    close(state, expected_state)
-    close(addresses, expected_addresses)
-    total = engine.bound(codes, state, addresses, prior).total
-    close(total, categorical.bound(codes, expected_state, expected_addresses).total)
+    written = [memory.write(codes, 5, start) for memory in (mixture, categorical)]
+    for one, other in zip(*written, strict=True):
+        close(one, other)
+    close(mixture.bound(codes, *written[0]), categorical.bound(codes, *written[1]))
 
 
 def test_categorical_is_a_mixture_whose_rows_cannot_move():

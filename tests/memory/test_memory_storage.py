@@ -111,8 +111,8 @@ def test_safetensors_of_another_program_are_refused(tmp_path):
 
 
 def test_a_newer_version_is_refused(saved):
-    rewrite(saved, version="2")
-    with pytest.raises(MemoryFileError, match="format version 2, this vbmem reads up to 1; upgrade vbmem"):
+    rewrite(saved, version="3")
+    with pytest.raises(MemoryFileError, match="format version 3, this vbmem reads up to 2; upgrade vbmem"):
         load_memory(saved)
 
 

@@ -10,6 +10,7 @@ from safetensors.torch import load, save
 from torch.nn.functional import one_hot
 from zoo import normal
 
+from vbmem.memory.choice import draw_clusters
 from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
 
 KINDS = {"counts": PrefixCounts.of, "networks": PrefixNetworks.fit}
@@ -45,6 +46,20 @@ def by_dictionary(theta: torch.Tensor) -> list[dict[tuple[int, ...], torch.Tenso
     return levels
 
 
+def usage(theta: torch.Tensor) -> torch.Tensor:
+    """m_g, the smoothed usage of every partition by itself: [G, H]."""
+    _, frames, clusters = theta.shape
+    return (theta.sum(1) + 1 / clusters) / (frames + 1)
+
+
+def smoothed(counts: torch.Tensor, usage: torch.Tensor, g: int) -> torch.Tensor:
+    """p(s^(g) | prefix) from the counts [H] of that prefix."""
+    if g == 0:
+        return usage
+    share = len(counts) ** -g
+    return (counts + share * usage) / (counts.sum() + share)
+
+
 def joint_probabilities(assignments: PrefixCounts) -> torch.Tensor:
     """The product of the conditionals for every joint assignment: [H, .., H]."""
     partitions, clusters = len(assignments.counts), assignments.counts[0].shape[-1]
@@ -78,20 +93,21 @@ def test_counts_are_those_of_a_dictionary(theta):
         for prefix, row in expected.items():
             torch.testing.assert_close(found[prefix], row)
             conditional = counts.probabilities(torch.tensor([prefix], dtype=torch.int64).reshape(1, g))
-            torch.testing.assert_close(conditional, row.unsqueeze(0) / row.sum())
+            torch.testing.assert_close(conditional[0], smoothed(row, usage(theta)[g], g))
 
 
-def test_a_prefix_that_never_occurred_gets_the_sum_over_all_frames():
+def test_a_prefix_that_never_occurred_gets_the_usage_of_all_frames():
     theta = torch.tensor([[[0.9, 0.1], [0.8, 0.2]], [[0.3, 0.7], [0.6, 0.4]]])  # the first is always cluster 0
     conditional = PrefixCounts.of(theta).probabilities(torch.tensor([[0], [1], [0]]))
-    torch.testing.assert_close(conditional, torch.tensor([[0.45, 0.55]] * 3))
+    known = [(0.9 + 0.5 * 1.4 / 3) / 2.5, (1.1 + 0.5 * 1.6 / 3) / 2.5]
+    torch.testing.assert_close(conditional, torch.tensor([known, [1.4 / 3, 1.6 / 3], known]))
 
     theta = hard(3, 10)
     counts = PrefixCounts.of(theta)
     seen = set(map(tuple, counts.prefixes[2].tolist()))
     unseen = [row for row in itertools.product(range(3), repeat=2) if row not in seen]
     assert unseen
-    expected = theta[2].mean(0).expand(len(unseen), -1)
+    expected = usage(theta)[2].expand(len(unseen), -1)
     torch.testing.assert_close(counts.probabilities(torch.tensor(unseen)), expected)
 
 
@@ -99,22 +115,56 @@ def test_a_prefix_that_never_occurred_gets_the_sum_over_all_frames():
 def test_one_partition_is_drawn_as_often_as_it_was_used(make):
     theta = soft(1, 20, 4)
     assignments = make(theta)
-    usage = theta[0].mean(0)
-    torch.testing.assert_close(assignments.probabilities(torch.empty(2, 0, dtype=torch.int64)), usage.expand(2, -1))
+    expected = usage(theta)[0]
+    torch.testing.assert_close(assignments.probabilities(torch.empty(2, 0, dtype=torch.int64)), expected.expand(2, -1))
     drawn = assignments.sample(20_000, seeded())
     assert drawn.shape == (1, 20_000)
-    assert (frequencies(drawn, 4) - usage).abs().max() < 4.5 * 0.5 / math.sqrt(20_000)
+    assert (frequencies(drawn, 4) - expected).abs().max() < 4.5 * 0.5 / math.sqrt(20_000)
 
 
-def test_hard_assignments_are_drawn_from_the_empirical_joint():
+def test_hard_assignments_are_drawn_from_the_empirical_joint_and_one_more_frame():
+    """The extra frame lies everywhere: what never occurred is rare, but nothing is impossible."""
     theta = hard()
     counts = PrefixCounts.of(theta)
     empirical = frequencies(theta.argmax(-1), 3)
     assert (empirical == 0).sum() > 5
-    torch.testing.assert_close(joint_probabilities(counts), empirical)
+    joint = joint_probabilities(counts)
+    assert (joint > 0).all()
+    assert joint[empirical == 0].sum() < 2 / (64 + 1)
+    assert (joint - empirical).abs().max() < 1 / (64 + 1)
     drawn = frequencies(counts.sample(20_000, seeded()), 3)
-    assert (drawn[empirical == 0] == 0).all()
-    assert ((drawn - empirical).abs() <= 4.5 * (empirical * (1 - empirical) / 20_000).sqrt()).all()
+    assert ((drawn - joint).abs() <= 4.5 * (joint * (1 - joint) / 20_000).sqrt() + 1 / 20_000).all()
+
+
+def test_an_unused_cluster_is_never_impossible():
+    theta = one_hot(torch.tensor([[0, 0, 1]]), 4).double()
+    first = PrefixCounts.of(theta).probabilities(torch.empty(1, 0, dtype=torch.int64))
+    torch.testing.assert_close(first, torch.tensor([[2.25, 1.25, 0.25, 0.25]]).double() / 4)
+    weighted = PrefixCounts.of(theta, torch.tensor([0.1, 0.2, 0.3, 0.4])).probabilities(torch.empty(1, 0).long())
+    torch.testing.assert_close(weighted, torch.tensor([[2.1, 1.2, 0.3, 0.4]]).double() / 4)
+
+
+@pytest.mark.parametrize("theta", [soft(), soft(1, 5, 4), soft(4, 6, 2), hard()], ids=["soft", "one", "deep", "hard"])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_the_evidence_sums_over_all_joint_choices(theta, batch):
+    """Against the table of all H^G of them."""
+    counts = PrefixCounts.of(theta)
+    partitions, _, clusters = theta.shape
+    scores = 30 * normal(*batch, partitions, clusters, 7, seed=3)
+    expected = joint_probabilities(counts).log()
+    for g in range(partitions):
+        along = scores[..., g, :, :].movedim(-1, -2)  # [.., 7, H]
+        expected = expected + along.reshape(*along.shape[:-1], *(clusters if i == g else 1 for i in range(partitions)))
+    torch.testing.assert_close(counts.log_evidence(scores), expected.flatten(-partitions).logsumexp(-1))
+
+
+def test_the_evidence_is_differentiable_and_finite_where_clusters_are_far_apart():
+    counts = PrefixCounts.of(hard().float())
+    scores = (1e4 * normal(3, 3, 5)).float().requires_grad_()
+    evidence = counts.log_evidence(scores)
+    evidence.sum().backward()
+    assert evidence.isfinite().all()
+    assert scores.grad.isfinite().all()
 
 
 def test_masked_frames_do_not_count():
@@ -128,8 +178,10 @@ def test_masked_frames_do_not_count():
 def test_many_partitions_of_many_clusters_do_not_overflow():
     """100^23 prefixes are possible; the five that occur are told apart."""
     theta = one_hot(torch.randint(100, (24, 5), generator=seeded()), 100).float()
-    drawn = PrefixCounts.of(theta).sample(500, seeded())
-    assert set(map(tuple, drawn.mT.tolist())) == set(map(tuple, theta.argmax(-1).mT.tolist()))
+    drawn = PrefixCounts.of(theta).sample(500, seeded(), first=theta[0].argmax(-1).repeat(100))
+    assert set(map(tuple, drawn.mT.tolist())) >= set(map(tuple, theta.argmax(-1).mT.tolist()))
+    likely = [tuple(row) in set(map(tuple, theta.argmax(-1).mT.tolist())) for row in drawn.mT.tolist()]
+    assert sum(likely) > 0.95 * 500
 
 
 # --- Networks -------------------------------------------------------------------------------------------------------
@@ -151,7 +203,8 @@ def test_networks_minimise_the_cross_entropy_over_frames():
         return -(theta[1] * assignments.probabilities(prefix).log()).sum(-1).mean()
 
     few, many = (cross_entropy(PrefixNetworks.fit(theta, steps=steps)) for steps in (1, 200))
-    best = cross_entropy(PrefixCounts.of(theta))
+    counts = one_hot(prefix[:, 0], 3).double().mT @ theta[1]  # the optimum is not smoothed
+    best = -(theta[1] * (counts / counts.sum(-1, keepdim=True))[prefix[:, 0]].log()).sum(-1).mean()
     assert best <= many < few
     assert many - best < 1e-3
 
@@ -194,11 +247,11 @@ def test_a_given_first_partition_is_kept_and_the_others_follow_it(make):
     assert (make(soft(1)).sample(3, first=first[:3]) == first[:3]).all()
 
 
-@pytest.mark.parametrize("level", [0.0, 1 - 2**-24])
+@pytest.mark.parametrize("level", [0.0, 1 - 2**-24, 1.0])
 def test_the_extreme_random_numbers_draw_no_cluster_of_probability_0(monkeypatch, level):
-    theta = torch.tensor([[0.0, 0.3, 0.7, 0.0], [0.0, 0.1, 0.9, 0.0]]).expand(2, 2, 4)
+    weights = torch.tensor([[0.0, 0.3, 0.8, 0.0], [0.0, 0.1, 0.9, 0.0]])
     monkeypatch.setattr(torch.Tensor, "uniform_", lambda tensor, generator: tensor.fill_(level))
-    assert (PrefixCounts.of(theta).sample(2) == (1 if level == 0 else 2)).all()
+    assert (draw_clusters(weights, None) == (1 if level == 0 else 2)).all()
 
 
 @either

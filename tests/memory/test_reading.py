@@ -126,7 +126,7 @@ def test_mean_samples_of_given_clusters_lie_in_their_planes(name, batch):
     """Nothing but w is drawn: z = R_h'w + b_h, with w ~ N(0, I)."""
     problem = make_problem(name, Sizes(batch=batch, part_size=5, rows=2))
     clusters = clusters_for(problem, 4000)
-    draw = {"clusters": clusters, "sample_memory": False, "sample_codes": False}
+    draw = {"clusters": clusters, "sample": False}
     samples = problem.memory.sample(problem.state, 4000, torch.Generator().manual_seed(0), **draw)
     assert samples.shape == (*batch, 4000, problem.memory.code_size)
     residual, weights = affine_parts(problem, samples, clusters)
@@ -139,23 +139,21 @@ def test_mean_samples_of_given_clusters_lie_in_their_planes(name, batch):
 def test_a_mean_sample_of_a_categorical_memory_is_a_row(name):
     problem = make_problem(name, Sizes(rows=4))
     clusters = torch.tensor([3, 0, 0, 2, 1])
-    draw = {"clusters": clusters, "sample_memory": False, "sample_codes": False}
+    draw = {"clusters": clusters, "sample": False}
     assert (problem.memory.sample(problem.state, 5, **draw) == problem.state.loc_mean[clusters]).all()
 
 
 @every_memory
-@pytest.mark.parametrize("sample_memory", [True, False])
-@pytest.mark.parametrize("sample_codes", [True, False])
-def test_what_is_drawn_adds_its_variance_to_the_samples_of_a_cluster(name, sample_memory, sample_codes):
+@pytest.mark.parametrize("sample", [True, False])
+def test_what_is_drawn_adds_its_variance_to_the_samples_of_a_cluster(name, sample):
     """R_h'R_h, and beside it sigma^2 I of the codes and (v_h + tr U_h) I of the memory."""
     problem = make_problem(name)
     state, n = problem.state, 40_000
     clusters = torch.full((*state.loc_var.shape[:-1], n), problem.memory.layout[0] - 1)
-    draw = {"clusters": clusters, "sample_memory": sample_memory, "sample_codes": sample_codes}
-    samples = problem.memory.sample(state, n, torch.Generator().manual_seed(0), **draw)
+    samples = problem.memory.sample(state, n, torch.Generator().manual_seed(0), clusters=clusters, sample=sample)
     centred = problem.memory.split(samples) - state.loc_mean[..., -1:, :]
-    scale = problem.prior.noise_var * sample_codes
-    scale = scale + sample_memory * (state.loc_var + state.row_cov.diagonal(dim1=-2, dim2=-1).sum(-1))[..., -1:, None]
+    of_memory = (state.loc_var + state.row_cov.diagonal(dim1=-2, dim2=-1).sum(-1))[..., -1:, None]
+    scale = sample * (problem.prior.noise_var + of_memory)
     rows = state.row_mean[..., -1, :, :]
     cov = rows.mT @ rows + scale * torch.eye(rows.shape[-1], dtype=torch.float64)
     products = centred.unsqueeze(-1) * centred.unsqueeze(-2)
@@ -198,14 +196,13 @@ def test_a_mean_reading_is_that_of_the_most_probable_cluster(name, sizes):
     for index in itertools.product(*map(range, parts.shape[:-1])):  # a frame of a partition
         h = int(addresses.assignment[index].argmax())
         parts[index] = addresses.weight_mean[index][h] @ state.row_mean[index[:-1]][h] + state.loc_mean[index[:-1]][h]
-    read = memory.read(state, problem.codes, sample_memory=False, sample_codes=False)
+    read = memory.read(state, problem.codes, sample=False)
     assert read.shape == problem.codes.shape
     close(read, memory.join(parts))
 
 
 @every_memory
-@pytest.mark.parametrize("sample_codes", [True, False])
-def test_readings_have_the_mean_and_covariance_of_the_addresses(name, sample_codes):
+def test_readings_have_the_mean_and_covariance_of_the_addresses(name):
     """Given s=h, a reading has the mean R_h'mu_h + b_h and the covariance R_h'Sigma_h R_h + (v_h + tr U_h S_h
     + sigma^2) I with S_h = E ww' = mu_h mu_h' + Sigma_h."""
     problem = make_problem(name, Sizes(frames=3))
@@ -216,31 +213,19 @@ def test_readings_have_the_mean_and_covariance_of_the_addresses(name, sample_cod
     rows, cov, loc, loc_var = state.row_mean, state.row_cov, state.loc_mean, state.loc_var
     means = torch.einsum("...thk,...hkc->...thc", mu, rows) + loc.unsqueeze(-3)
     spread = torch.einsum("...thk,...hkl,...thl->...th", mu, cov, mu) + (cov * sigma).sum((-1, -2)).unsqueeze(-2)
-    scale = spread + loc_var.unsqueeze(-2) + sample_codes * problem.prior.noise_var
+    scale = spread + loc_var.unsqueeze(-2) + problem.prior.noise_var
     within = (rows.mT @ sigma @ rows).unsqueeze(-4) + scale[..., None, None] * torch.eye(rows.shape[-1]).double()
     second = (theta[..., None, None] * (within + means.unsqueeze(-1) * means.unsqueeze(-2))).sum(-3)
     mean = steps.recall(state, address)
     close(mean, (theta.unsqueeze(-1) * means).sum(-2))
 
     repeated = problem.codes.repeat(n, 1)  # frames are addressed each on its own
-    read = memory.read(state, repeated, torch.Generator().manual_seed(0), sample_codes=sample_codes)
+    read = memory.read(state, repeated, torch.Generator().manual_seed(0))
     parts = memory.split(read.unflatten(0, (n, -1)))  # [n, .., T, C / G]
     products = (parts - mean).unsqueeze(-1) * (parts - mean).unsqueeze(-2)
     expected = second - mean.unsqueeze(-1) * mean.unsqueeze(-2)
     assert ((parts.mean(0) - mean).abs() < 5 * parts.std(0) / math.sqrt(n)).all()
     assert ((products.mean(0) - expected).abs() < 5 * products.std(0) / math.sqrt(n)).all()
-
-
-@every_memory
-def test_codes_alone_can_be_drawn_around_the_mean_reading(name):
-    problem = make_problem(name)
-    memory, state, n = problem.memory, problem.state, 10_000
-    mean = memory.read(state, problem.codes, sample_memory=False, sample_codes=False)
-    repeated = problem.codes.expand(n, -1, -1).flatten(0, 1)
-    read = memory.read(state, repeated, torch.Generator().manual_seed(0), sample_memory=False).unflatten(0, (n, -1))
-    noise_var = problem.prior.noise_var
-    assert ((read.mean(0) - mean).abs() < 5 * (noise_var / n).sqrt()).all()
-    assert ((read.var(0) - noise_var).abs() < 5 * noise_var * math.sqrt(2 / n)).all()
 
 
 @every_memory

@@ -118,8 +118,8 @@ def test_a_file_that_does_not_say_who_wrote_it_is_refused(saved, written):
 
 
 def test_a_newer_version_is_refused(saved):
-    rewrite(saved, version="2")
-    with pytest.raises(MemoryFileError, match="format version 2, this vbmem reads up to 1; upgrade vbmem"):
+    rewrite(saved, version="3")
+    with pytest.raises(MemoryFileError, match="format version 3, this vbmem reads up to 2; upgrade vbmem"):
         LOAD(saved)
 
 

@@ -1,5 +1,6 @@
 """Memories over codes: plain tensors in, closed-form variational Bayes, nothing of networks or images."""
 
+from vbmem.memory.choice import Choice, UniformChoice, WeightedChoice
 from vbmem.memory.kanerva import KanervaMemory
 from vbmem.memory.memories import (
     CategoricalMemory,
@@ -10,11 +11,13 @@ from vbmem.memory.memories import (
 )
 from vbmem.memory.reading import Memory
 from vbmem.memory.state import Addresses, Bound, MemoryState
+from vbmem.memory.written import WrittenMemory
 
 __all__ = [
     "Addresses",
     "Bound",
     "CategoricalMemory",
+    "Choice",
     "GaussianMemory",
     "KanervaMemory",
     "Memory",
@@ -22,4 +25,7 @@ __all__ = [
     "MixtureMemory",
     "ShiftedGaussianMemory",
     "TreeMemory",
+    "UniformChoice",
+    "WeightedChoice",
+    "WrittenMemory",
 ]

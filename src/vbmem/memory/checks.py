@@ -17,9 +17,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def check_size(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+def check_size(name: str, value: int, least: int = 1) -> int:
+    """The value, if it is a whole number that is large enough."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return value
 
 

@@ -1,6 +1,6 @@
 """Mean-field variational Bayes for the one model behind every memory (paper, theorems C.1 to C.5):
 
-    z | s=h, w  ~  N( M_h' w + b_h ,  sigma_z^2 I ),     s ~ Cat(1/H),   w ~ N(0, I_K)
+    z | s=h, w  ~  N( M_h' w + b_h ,  sigma_z^2 I ),     s ~ p(s),   w ~ N(0, I_K)
 
 with M_h ~ MN(R_0, U_0, I) and b_h ~ N(mu_b0, v_b0 I). Gaussian memory: H=1, no b. Categorical: K=0. Tree: the
 partitions are a batch dimension.
@@ -13,11 +13,13 @@ is ever built. Inside, frames are the last dimension, [.., H, K, T], so that eve
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from vbmem.linalg import cholesky, inverse_and_logdet, small_matmul
+from vbmem.memory.choice import draw_clusters
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics
 
 
@@ -47,40 +49,43 @@ def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
     """Theorem C.4, q(w|s) and then q(s):
 
         Sigma_h = (I + (R_h R_h' + C U_h) / sigma^2)^-1,   mu_th = Sigma_h R_h (z_t - b_h) / sigma^2
-        log theta_th = mu_th' Sigma_h^-1 mu_th / 2 + log det Sigma_h / 2
+        log theta_th = log p(s=h) + mu_th' Sigma_h^-1 mu_th / 2 + log det Sigma_h / 2
                        + (z_t . b_h - |b_h|^2 / 2 - C v_h / 2) / sigma^2  + const
 
     which is the theorem's softmax at the optimal q(w|s). The quadratic term is mu_th . y_th / 2 with
     y_th = R_h (z_t - b_h) / sigma^2, so rows and locations meet the codes in a single product.
     """
-    log_theta, weight_mean, weight_cov = _explain(codes, state, prior)
-    # Of a single cluster the softmax is 1, and no iteration need carry its gradient.
-    assignment = torch.ones_like(log_theta) if log_theta.shape[-2] == 1 else log_theta.softmax(-2)
+    log_likelihood, weight_mean, weight_cov = _explain(codes, state, prior)
+    assignment = prior.choice.assign(log_likelihood)
     if mask is not None:
         assignment = assignment * mask.unsqueeze(-2)
     return Addresses(assignment.mT, weight_mean.movedim(-1, -3), weight_cov)
 
 
-def local_bound(codes: Tensor, state: MemoryState, prior: Prior, code_var: Tensor | None = None) -> Tensor:
-    """A lower bound on log p(z_t | memory) with the best q(y_t) for every frame, [.., T]:
+def local_bounds(codes: Tensor, state: MemoryState, prior: Prior, code_var: Tensor | None = None) -> Tensor:
+    """A lower bound on log p(z_t | s=h, memory) with the best q(w_t | s=h) for every frame and cluster, [.., H, T]:
 
-        log sum_h 1/H exp(l_th),   l_th = E log p(z_t | s=h, w, M, b) - KL(q(w|s=h) || p(w))
+        l_th = E log p(z_t | s=h, w, M, b) - KL(q(w|s=h) || p(w))
 
-    where l_th is the logarithm of the unnormalised theta_th. With `code_var` for codes z_t ~ N(z_t, code_var) instead,
-    -KL(q(z_t) || p(z_t | y_t, memory)) takes the place of the log-density.
+    which is the logarithm of theta_th before p(s) and the softmax. With `code_var` for codes z_t ~ N(z_t, code_var)
+    instead, -KL(q(z_t) || p(z_t | s=h, w, M, b)) takes the place of the log-density.
     """
-    log_theta, _, _ = _explain(codes, state, prior)
-    clusters, size = log_theta.shape[-2], codes.shape[-1]
-    squares = codes.square().sum(-1)
-    bound = log_theta.logsumexp(-2) - math.log(clusters)
+    log_likelihood, _, _ = _explain(codes, state, prior)
+    size, squares = codes.shape[-1], codes.square().sum(-1)
+    constant = -0.5 * size * (2 * math.pi * prior.noise_var).log()
     if code_var is not None:
         squares = squares + code_var.sum(-1)
-        bound = bound + 0.5 * (code_var.log().sum(-1) + size * (1 + math.log(2 * math.pi)))
-    return bound - 0.5 * (squares / prior.noise_var + size * (2 * math.pi * prior.noise_var).log())
+        constant = constant + entropy(code_var)
+    return log_likelihood + (constant - 0.5 * squares / prior.noise_var).unsqueeze(-2)
+
+
+def entropy(code_var: Tensor) -> Tensor:
+    """Of q(z) = N(., diag(code_var)): [.., C] -> [..]."""
+    return 0.5 * (code_var.log().sum(-1) + code_var.shape[-1] * (1 + math.log(2 * math.pi)))
 
 
 def _explain(codes: Tensor, state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
-    """How each cluster explains each frame: log theta [.., H, T], not normalised, mu_w [.., H, K, T] and Sigma_w."""
+    """How each cluster explains each frame: l_th [.., H, T] but for what all share, mu_w [.., H, K, T] and Sigma_w."""
     rows, loc = state.row_mean, state.loc_mean
     clusters, row_count, code_size = rows.shape[-3:]
     if prior.has_location:
@@ -97,27 +102,30 @@ def _explain(codes: Tensor, state: MemoryState, prior: Prior) -> tuple[Tensor, T
     precision = identity + (gram + code_size * state.row_cov) / prior.noise_var
     weight_cov, logdet = inverse_and_logdet(precision, "the precision of the addressing weights")
     weight_mean = small_matmul(weight_cov, projected)  # [.., H, K, T]
-    log_theta = 0.5 * ((weight_mean * projected).sum(-2) - logdet.unsqueeze(-1))
+    log_likelihood = 0.5 * ((weight_mean * projected).sum(-2) - logdet.unsqueeze(-1))
     if prior.has_location:
         norm = 0.5 * (loc.square().sum(-1) + code_size * state.loc_var) / prior.noise_var
-        log_theta = log_theta + products[..., -1, :] - norm.unsqueeze(-1)
-    return log_theta, weight_mean, weight_cov
+        log_likelihood = log_likelihood + products[..., -1, :] - norm.unsqueeze(-1)
+    return log_likelihood, weight_mean, weight_cov
 
 
-def statistics(codes: Tensor, addresses: Addresses) -> Statistics:
-    """n, S_z, S_w, S_ww, S_wz of the frames; see `Statistics`."""
+def statistics(codes: Tensor, addresses: Addresses, code_var: Tensor | None = None) -> Statistics:
+    """n, S_z, S_w, S_ww, S_wz, S_zz of the frames; see `Statistics`."""
     theta = addresses.assignment.mT  # [.., H, T]
     weights = addresses.weight_mean.movedim(-3, -1)  # [.., H, K, T]
     weighted = theta.unsqueeze(-2) * weights
     stacked = torch.cat([weighted, theta.unsqueeze(-2)], dim=-2)
     sums = (stacked.flatten(-3, -2) @ codes).unflatten(-2, stacked.shape[-3:-1])  # [.., H, K + 1, C]
-    count = theta.sum(-1)
+    count, squares = theta.sum(-1), codes.square().sum(-1)
+    if code_var is not None:
+        squares = squares + code_var.sum(-1)
     return Statistics(
         count=count,
         code_sum=sums[..., -1, :],
         weight_sum=weighted.sum(-1),
         weight_outer=small_matmul(weighted, weights.mT) + count[..., None, None] * addresses.weight_cov,
         weight_code=sums[..., :-1, :],
+        code_square=(addresses.assignment.sum(-1) * squares).sum(-1),
     )
 
 
@@ -143,49 +151,54 @@ def global_step(sums: Statistics, state: MemoryState, prior: Prior) -> MemorySta
     return MemoryState(row_mean, row_cov, loc_mean, loc_var)
 
 
-def bound(
-    codes: Tensor, state: MemoryState, addresses: Addresses, prior: Prior, code_var: Tensor | None = None
-) -> Bound:
-    """The evidence lower bound (paper, appendix A), every expectation in closed form; terms of shape [..].
+def residual(sums: Statistics, state: MemoryState) -> Tensor:
+    """E sum_t |z_t - M'w_t - b|^2 over the frames that the statistics are of, [..]:
 
-    E |z - M'w - b|^2 needs the statistics only:  sum |z|^2 + tr(G S_ww) - 2 tr(R (S_wz - S_w b')') + n (|b|^2 + C v_b)
-    - 2 b . S_z  with G = R R' + C U. Holds for any state and addresses, optimal or not.
+    S_zz + sum_h  tr(G S_ww) - 2 tr(R (S_wz - S_w b')') + n (|b|^2 + C v_b) - 2 b . S_z,   G = R R' + C U
     """
-    sums = statistics(codes, addresses)
     rows, loc = state.row_mean, state.loc_mean
-    clusters, row_count, code_size = rows.shape[-3:]
-    frame_weight = addresses.assignment.sum(-1)  # [.., T], 1 or 0
-    frames = sums.count.sum(-1)
+    code_size = rows.shape[-1]
     gram = small_matmul(rows, rows.mT) + code_size * state.row_cov
     cross = sums.weight_code - sums.weight_sum.unsqueeze(-1) * loc.unsqueeze(-2)
-    squares = (
+    explained = (
         (gram * sums.weight_outer).sum((-1, -2))
         - 2 * (rows * cross).sum((-1, -2))
         - 2 * (loc * sums.code_sum).sum(-1)
         + sums.count * (loc.square().sum(-1) + code_size * state.loc_var)
-    ).sum(-1) + (frame_weight * codes.square().sum(-1)).sum(-1)
-    if code_var is not None:
-        squares = squares + (frame_weight * code_var.sum(-1)).sum(-1)
-    log_likelihood = -0.5 * (squares / prior.noise_var + frames * code_size * (2 * math.pi * prior.noise_var).log())
-    kl_codes = None
-    if code_var is not None:
-        log_vars = (frame_weight * code_var.log().sum(-1)).sum(-1)
-        entropy = 0.5 * (log_vars + frames * code_size * (1 + math.log(2 * math.pi)))
-        kl_codes = -entropy - log_likelihood
+    )
+    return explained.sum(-1) + sums.code_square
 
+
+def bound(sums: Statistics, state: MemoryState, addresses: Addresses, prior: Prior) -> Bound:
+    """The evidence lower bound (paper, appendix A), every expectation in closed form; terms of shape [..].
+
+    Holds for any state and addresses, optimal or not, with the statistics of those addresses.
+    """
+    row_count, code_size = state.row_mean.shape[-2:]
+    numbers = sums.count.sum(-1) * code_size
     _, weight_logdet = inverse_and_logdet(addresses.weight_cov, "the covariance of the addressing weights")
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1).sum(-1)
-    theta = addresses.assignment
-    # Not xlogy: where a softmax has underflowed to 0, the gradient of that is infinite.
-    log_theta = theta.clamp_min(torch.finfo(theta.dtype).tiny).log()
     return Bound(
-        log_likelihood=log_likelihood if code_var is None else None,
-        kl_codes=kl_codes,
-        kl_assignments=(theta * log_theta).sum((-1, -2)) + frames * math.log(clusters),
+        log_likelihood=-0.5
+        * (residual(sums, state) / prior.noise_var + numbers * (2 * math.pi * prior.noise_var).log()),
+        kl_codes=None,
+        kl_assignments=prior.choice.kl(addresses.assignment),
         kl_weights=0.5 * (traces - sums.count * (weight_logdet + row_count)).sum(-1),
         kl_rows=_kl_rows(state, prior),
         kl_locations=_kl_locations(state, prior),
     )
+
+
+def bound_of_codes(
+    codes: Tensor, state: MemoryState, addresses: Addresses, prior: Prior, code_var: Tensor | None = None
+) -> Bound:
+    """The bound of codes [.., T, C] that are known exactly, or have the posterior variance `code_var`."""
+    exact = bound(statistics(codes, addresses, code_var), state, addresses, prior)
+    if code_var is None:
+        return exact
+    assert exact.log_likelihood is not None
+    entropies = (addresses.assignment.sum(-1) * entropy(code_var)).sum(-1)
+    return replace(exact, log_likelihood=None, kl_codes=-entropies - exact.log_likelihood)
 
 
 def _kl_rows(state: MemoryState, prior: Prior) -> Tensor:
@@ -214,8 +227,8 @@ def recall(state: MemoryState, addresses: Addresses) -> Tensor:
     return weighted.flatten(-2) @ state.row_mean.flatten(-3, -2) + theta @ state.loc_mean
 
 
-def log_predictive(codes: Tensor, state: MemoryState, prior: Prior) -> Tensor:
-    """log sum_h 1/H N(z; b_h, R_h'R_h + (sigma^2 + v_h + tr U_h) I) for every frame, [.., T].
+def log_densities(codes: Tensor, state: MemoryState, prior: Prior) -> Tensor:
+    """log N(z; b_h, R_h'R_h + (sigma^2 + v_h + tr U_h) I) for every cluster and frame, [.., H, T].
 
     Given w, integrating q(M) and q(b) out is exact: N(z; R'w + b, (sigma^2 + v + w'Uw) I). Integrating w ~ N(0, I) out
     of a variance that depends on it is not Gaussian; the Gaussian with the same mean and covariance stands in for it.
@@ -233,8 +246,7 @@ def log_predictive(codes: Tensor, state: MemoryState, prior: Prior) -> Tensor:
     squares = codes.square().sum(-1).unsqueeze(-2) - 2 * products[..., -1, :] + loc.square().sum(-1).unsqueeze(-1)
     quadratic = (squares - explained) / var.unsqueeze(-1)
     logdet = logdet + code_size * (2 * math.pi * var).log()
-    log_density = -0.5 * (quadratic + logdet.unsqueeze(-1))  # [.., H, T]
-    return log_density.logsumexp(-2) - math.log(clusters)
+    return -0.5 * (quadratic + logdet.unsqueeze(-1))
 
 
 def draw(
@@ -243,12 +255,7 @@ def draw(
     """s ~ q(s) and w ~ q(w|s) of every frame: clusters [.., T], weights [.., T, K]. Without `sample`, the most
     probable cluster and its mean weights."""
     theta, means = addresses.assignment, addresses.weight_mean
-    if sample:
-        level = torch.rand((*theta.shape[:-1], 1), generator=generator, dtype=theta.dtype, device=theta.device)
-        cumulative = theta.cumsum(-1)
-        clusters = torch.searchsorted(cumulative, level * cumulative[..., -1:], right=True).squeeze(-1)
-    else:
-        clusters = theta.argmax(-1)
+    clusters = draw_clusters(theta, generator) if sample else theta.argmax(-1)
     weights = means.gather(-2, clusters[..., None, None].expand(*clusters.shape, 1, means.shape[-1])).squeeze(-2)
     if sample and means.shape[-1] > 0:
         factors = cholesky(addresses.weight_cov, "the covariance of the addressing weights").flatten(-2)  # [.., H, KK]
@@ -265,15 +272,14 @@ def emit(
     weights: Tensor,
     generator: torch.Generator | None = None,
     *,
-    sample_memory: bool = True,
-    sample_codes: bool = True,
+    sample: bool = True,
 ) -> Tensor:
     """z ~ p(z | s, w, M, b) with a fresh M, b ~ q for every code: clusters [.., n], weights [.., n, K] -> [.., n, C].
 
     Given s=h and w, M'w + b + noise is N(R_h'w + b_h, (w'U_h w + v_h + sigma^2) I), so M itself is never drawn.
-    Without `sample_memory` M and b are their means, without `sample_codes` z is.
+    Without `sample`, its mean.
     """
-    batch, count = clusters.shape[:-1], clusters.shape[-1]
+    batch = clusters.shape[:-1]
 
     def chosen(per_cluster: Tensor) -> Tensor:  # [.., H, *rest] -> [.., n, *rest]
         rest = per_cluster.shape[len(batch) + 1 :]
@@ -281,11 +287,8 @@ def emit(
         return per_cluster.gather(len(batch), index)
 
     mean = (weights.unsqueeze(-2) @ chosen(state.row_mean)).squeeze(-2) + chosen(state.loc_mean)
-    var = mean.new_zeros(*batch, count, 1)
-    if sample_memory:
-        spread = (weights.unsqueeze(-2) @ chosen(state.row_cov) @ weights.unsqueeze(-1)).squeeze(-1)
-        var = var + spread + chosen(state.loc_var).unsqueeze(-1)
-    if sample_codes:
-        var = var + prior.noise_var
-    noise = torch.empty_like(mean).normal_(generator=generator)
-    return mean + var.sqrt() * noise
+    if not sample:
+        return mean
+    spread = (weights.unsqueeze(-2) @ chosen(state.row_cov) @ weights.unsqueeze(-1)).squeeze(-1)
+    var = spread + chosen(state.loc_var).unsqueeze(-1) + prior.noise_var
+    return mean + var.sqrt() * torch.empty_like(mean).normal_(generator=generator)

@@ -11,18 +11,28 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, Unpack
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from vbmem.memory.checks import check_size
+from vbmem.memory.choice import UNIFORM, Choice
 from vbmem.memory.reading import Scale, as_tensor
-from vbmem.memory.state import MemoryState, Prior
+from vbmem.memory.state import MemoryState
 from vbmem.memory.writing import VariationalMemory
 
 
 class GaussianMemory(VariationalMemory):
-    """z ~ N(M'w, sigma_z^2 I), w ~ N(0, I_K), M ~ MN(R_0, U_0, I): probabilistic factor analysis of an episode."""
+    """z ~ N(M'w, sigma_z^2 I), w ~ N(0, I_K), M ~ MN(R_0, U_0, I): probabilistic factor analysis of an episode.
+
+    Args:
+        code_size: C, the size of a code.
+        rows: K, the factor rows of M.
+        noise_var: sigma_z^2.
+        row_var: U_0, a number times I or a matrix [.., K, K].
+        row_mean: R_0, a number or [.., K, C].
+    """
 
     kind = "gaussian"
     default_start = "random"
@@ -41,12 +51,21 @@ class GaussianMemory(VariationalMemory):
 
 
 class CategoricalMemory(VariationalMemory):
-    """z ~ N(M_s, sigma_z^2 I), s ~ Cat(1/K): each frame uses one row of M ~ MN(R_0, diag(u_0), I).
+    """z ~ N(M_s, sigma_z^2 I), s ~ p(s): each frame uses one row of M ~ MN(R_0, diag(u_0), I).
 
     The engine sees K clusters without factors, whose locations are the rows: `MemoryState.loc_mean` holds R.
+
+    Args:
+        code_size: C, the size of a code.
+        rows: K, the rows of M, each a cluster.
+        noise_var: sigma_z^2.
+        row_var: u_0, a number or one for every row [.., K].
+        row_mean: R_0, a number or [.., K, C].
+        choice: p(s), which row a frame uses; uniform, as in the paper.
     """
 
     kind = "categorical"
+    prior_names = ("noise_var", "row_var", "row_mean", "choice")
     default_start = "data"
     default_iterations = 2
 
@@ -58,8 +77,9 @@ class CategoricalMemory(VariationalMemory):
         noise_var: Scale = 1.0,
         row_var: Scale = 1.0,
         row_mean: Scale = 0.0,
+        choice: Choice = UNIFORM,
     ) -> None:
-        super().__init__(code_size, rows, rows, noise_var=noise_var, row_var=row_var, row_mean=row_mean)
+        super().__init__(code_size, rows, rows, noise_var=noise_var, row_var=row_var, row_mean=row_mean, choice=choice)
 
     @property
     def _row_var_shape(self) -> tuple[int, ...]:
@@ -69,26 +89,31 @@ class CategoricalMemory(VariationalMemory):
     def layout(self) -> tuple[int, int]:
         return self.rows, 0
 
-    def prior(self, like: Tensor) -> Prior:
-        row_var, row_mean = as_tensor(self.row_var, like), as_tensor(self.row_mean, like)
-        empty = torch.empty(1, 0, 0, dtype=like.dtype, device=like.device)
-        return Prior(
-            noise_var=as_tensor(self.noise_var, like),
-            row_mean=like.new_empty(1, 0, self.code_size),
-            row_precision=empty,
-            row_natural=like.new_empty(1, 0, self.code_size),
-            row_logdet=like.new_zeros(1),
-            loc_mean=row_mean if row_mean.ndim else row_mean.expand(1, self.code_size),
-            loc_var=row_var if row_var.ndim else row_var.unsqueeze(-1),
-            has_location=True,
-        )
+    def _row_prior(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        return like.new_empty(0, self.code_size), like.new_empty(0, 0)
+
+    def _location_prior(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        row_mean, row_var = as_tensor(self.row_mean, like), as_tensor(self.row_var, like)
+        if row_mean.ndim == 0:
+            row_mean = row_mean.expand(1, self.code_size)
+        return row_mean, row_var if row_var.ndim else row_var.unsqueeze(-1)
 
     def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
         return empty.row_cov, torch.full_like(empty.loc_var, 1 / self.code_size)
 
 
 class ShiftedGaussianMemory(VariationalMemory):
-    """z ~ N(M'w + b, sigma_z^2 I), b ~ N(mu_b0, loc_var I): a Gaussian memory that learns the episode's mean."""
+    """z ~ N(M'w + b, sigma_z^2 I), b ~ N(mu_b0, v_b0 I): a Gaussian memory that learns the episode's mean.
+
+    Args:
+        code_size: C, the size of a code.
+        rows: K, the factor rows of M.
+        noise_var: sigma_z^2.
+        row_var: U_0, a number times I or a matrix [.., K, K].
+        row_mean: R_0, a number or [.., K, C].
+        loc_var: v_b0 of the location.
+        loc_mean: mu_b0 of the location, a number or [.., C].
+    """
 
     kind = "shifted"
     prior_names = ("noise_var", "row_var", "row_mean", "loc_var", "loc_mean")
@@ -117,21 +142,28 @@ class ShiftedGaussianMemory(VariationalMemory):
         )
 
 
-class ClusterPrior(TypedDict, total=False):
-    """The prior of mixture and tree. Defaults: noise 0.2 K, rows 0.4, locations 0.4 K, so that a code coordinate has
-    the variance K."""
+class MixtureMemory(VariationalMemory):
+    """H clusters, each a shifted Gaussian memory of K rows; a frame belongs to one of them. Resizable.
 
-    noise_var: Scale | None
-    row_var: Scale
-    row_mean: Scale
-    loc_var: Scale | None
-    loc_mean: Scale
+    The default prior expects code coordinates of variance K; codes on another scale need a prior of their own, or they
+    are explained as noise.
 
+    Args:
+        code_size: C, the size of a code.
+        rows: K, the factor rows of a cluster; 0 for round clusters.
+        clusters: H.
+        noise_var: sigma_z^2, by default 0.2 K.
+        row_var: U_0, a number times I or a matrix [.., K, K].
+        row_mean: R_0, a number or [.., K, C], the same for every cluster.
+        loc_var: v_b0 of the clusters' locations, by default 0.4 K.
+        loc_mean: mu_b0, a number or [.., C], the same for every cluster.
+        choice: p(s), which cluster a frame comes from; uniform, as in the paper.
+    """
 
-class _ClusteredMemory(VariationalMemory):
-    """What mixture and tree share: the prior's proportions and the start."""
-
-    prior_names = ("noise_var", "row_var", "row_mean", "loc_var", "loc_mean")
+    kind = "mixture"
+    sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows", "clusters")
+    fewest_rows = 0
+    prior_names = ("noise_var", "row_var", "row_mean", "loc_var", "loc_mean", "choice")
     default_start = "kmeans++"
     default_iterations = 10
 
@@ -140,24 +172,24 @@ class _ClusteredMemory(VariationalMemory):
         code_size: int,
         rows: int,
         clusters: int,
-        partitions: int,
         *,
         noise_var: Scale | None = None,
         row_var: Scale = 0.4,
         row_mean: Scale = 0.0,
         loc_var: Scale | None = None,
         loc_mean: Scale = 0.0,
+        choice: Choice = UNIFORM,
     ) -> None:
         super().__init__(
             code_size,
             rows,
             clusters,
-            partitions,
-            noise_var=0.2 * rows if noise_var is None else noise_var,
+            noise_var=0.2 * max(rows, 1) if noise_var is None else noise_var,
             row_var=row_var,
             row_mean=row_mean,
-            loc_var=0.4 * rows if loc_var is None else loc_var,
+            loc_var=0.4 * max(rows, 1) if loc_var is None else loc_var,
             loc_mean=loc_mean,
+            choice=choice,
         )
 
     def _row_spread(self, part_size: int) -> float:
@@ -169,34 +201,28 @@ class _ClusteredMemory(VariationalMemory):
         return (identity / part_size).expand_as(empty.row_cov), empty.loc_var
 
 
-class MixtureMemory(_ClusteredMemory):
-    """H clusters, each a shifted Gaussian memory of K rows; a frame belongs to one of them. Resizable.
-
-    Keyword arguments: the prior, see `ClusterPrior`. Its defaults expect code coordinates of variance K; codes on
-    another scale need a prior of their own, or they are explained as noise.
-    """
-
-    kind = "mixture"
-    sizes = ("code_size", "rows", "clusters")
-
-    def __init__(self, code_size: int, rows: int, clusters: int, **prior: Unpack[ClusterPrior]) -> None:
-        super().__init__(code_size, rows, clusters, 1, **prior)
-
-
-class TreeMemory(_ClusteredMemory):
+class TreeMemory(MixtureMemory):
     """The code is cut into G partitions, each with a mixture memory of its own.
 
-    The partitions are the last batch dimension of states and addresses: row_mean [.., G, H, K, C / G]. Keyword
-    arguments: the prior, see `ClusterPrior`.
+    The partitions are the last batch dimension of states and addresses: row_mean [.., G, H, K, C / G].
+
+    Args:
+        code_size: C, the size of a code.
+        rows: K, the factor rows of a cluster.
+        clusters: H, of every partition.
+        partitions: G, a divisor of C.
+        **prior: what `MixtureMemory` takes by name (noise_var, row_var, row_mean, loc_var, loc_mean, choice), the same
+            for every partition.
     """
 
     kind = "tree"
-    sizes = ("code_size", "rows", "clusters", "partitions")
+    sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows", "clusters", "partitions")
 
-    def __init__(
-        self, code_size: int, rows: int, clusters: int, partitions: int, **prior: Unpack[ClusterPrior]
-    ) -> None:
-        super().__init__(code_size, rows, clusters, partitions, **prior)
+    def __init__(self, code_size: int, rows: int, clusters: int, partitions: int, **prior: Any) -> None:
+        self.partitions = check_size("partitions", partitions)
+        if code_size % partitions:
+            raise ValueError(f"partitions={partitions} does not divide code_size={code_size}; choose a divisor")
+        super().__init__(code_size, rows, clusters, **prior)
 
     def split(self, codes: Tensor) -> Tensor:
         parts: Tensor = codes.unflatten(-1, (self.partitions, -1))
@@ -210,3 +236,6 @@ class TreeMemory(_ClusteredMemory):
 
     def reduce(self, tensor: Tensor, dim: int) -> Tensor:
         return tensor.sum(dim)
+
+    def with_partitions(self, tensor: Tensor, dim: int) -> Tensor:
+        return tensor

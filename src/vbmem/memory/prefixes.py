@@ -1,4 +1,4 @@
-"""Joint assignments of a tree's partitions, p(s^(1), .., s^(G)) = prod_g p(s^(g) | s^(1), .., s^(g-1)).
+"""What a written memory predicts: joint clusters of all partitions, p(s^(1), .., s^(G)) = prod_g p(s^(g) | s^(1..g-1)).
 
 A tree addresses each partition on its own, but the parts of one code belong together. How, is learned here from the
 written frames' q(s_t^(g) = h) = theta_gth, [G, T, H]. A mixture is the case G = 1.
@@ -6,6 +6,7 @@ written frames' q(s_t^(g) = h) = theta_gth, [G, T, H]. A mixture is the case G =
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Self
@@ -15,34 +16,25 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from vbmem.memory.checks import check_clusters, check_size
+from vbmem.memory.choice import draw_clusters, smoothed_usage
 
 
 @dataclass(frozen=True)
-class PrefixCounts:
-    """p(s^(g) = h | prefix) ~ sum of theta_gth over the frames whose most probable clusters before g are the prefix.
-
-    Only prefixes that occurred are kept. As theta is soft, others can be drawn: theirs is the sum over all frames.
-    """
+class Prefixes(ABC):
+    """Clusters chosen one partition after the other, each given the prefix before it."""
 
     prefixes: tuple[Tensor, ...]  # of every partition int64 [P_g, g], no two rows alike; P_0 = 1
-    counts: tuple[Tensor, ...]  # [P_g, H]
+    counts: tuple[Tensor, ...]  # [P_g, H], the sum of theta_gth over the frames with that prefix
+    base: tuple[Tensor, ...]  # [H], the prior p(s) of every partition
 
-    @staticmethod
-    def of(assignment: Tensor) -> PrefixCounts:
-        """Count the frames of one episode: theta [G, T, H], 0 where a frame is masked."""
-        if assignment.ndim != 3 or not assignment.is_floating_point() or not bool(assignment.any()):
-            got = f"{assignment.dtype} {list(assignment.shape)}"
-            raise ValueError(f"assignment must be floats [G, T, H] with a frame that is not masked, got {got}")
-        theta = assignment.detach()[:, assignment.any(-1).any(0)]
-        if not bool((theta >= 0).all() & ((theta.sum(-1) - 1).abs() < 1e-3).all()):
-            raise ValueError("assignment must hold probabilities, which sum to 1 over the clusters of every frame")
-        prefixes, counts, hard = [], [], theta.argmax(-1).mT  # [T, G]
-        for g, soft in enumerate(theta):
-            numbers = _number(hard[:, :g], soft.shape[-1])
-            size = int(numbers.max()) + 1
-            prefixes.append(hard.new_zeros(size, g).index_put((numbers,), hard[:, :g]))
-            counts.append(soft.new_zeros(size, soft.shape[-1]).index_add(0, numbers, soft))
-        return PrefixCounts(tuple(prefixes), tuple(counts))
+    @abstractmethod
+    def _conditional(self, prefix: Tensor) -> Tensor:
+        """p(s^(g+1) = . | prefix), int64 [n, g] -> [n, H]."""
+
+    @property
+    def usage(self) -> Tensor:
+        """How many frames each cluster holds, [G, H]."""
+        return torch.stack([counts.sum(0) for counts in self.counts])
 
     def probabilities(self, prefix: Tensor) -> Tensor:
         """p(s^(g+1) = h | s^(1..g) = prefix): int64 [n, g], g < G -> [n, H]."""
@@ -52,16 +44,13 @@ class PrefixCounts:
         return self._conditional(prefix)
 
     def sample(self, n: int, generator: torch.Generator | None = None, *, first: Tensor | None = None) -> Tensor:
-        """`n` joint assignments, one partition after the other: int64 [G, n]; the `first` can be given, int64 [n]."""
+        """`n` joint choices, one partition after the other: int64 [G, n]; the `first` can be given, int64 [n]."""
         drawn = self.prefixes[0].new_empty(check_size("n", n), 0)
         if first is not None:
             check_clusters(first, (n,), self.counts[0].shape[-1])
             drawn = first.unsqueeze(-1)
         while drawn.shape[1] < len(self.counts):
-            cumulative = self._conditional(drawn).cumsum(-1)
-            level = cumulative[:, -1:] * torch.empty_like(cumulative[:, -1:]).uniform_(generator=generator)
-            # The first cluster beyond the level: never one of probability 0.
-            drawn = torch.cat([drawn, torch.searchsorted(cumulative, level, right=True)], dim=-1)
+            drawn = torch.cat([drawn, draw_clusters(self._conditional(drawn), generator).unsqueeze(-1)], dim=-1)
         return drawn.mT
 
     def tensors(self) -> dict[str, Tensor]:
@@ -79,18 +68,87 @@ class PrefixCounts:
             raise ValueError(f"{cls.__name__} needs all parts of every partition, got prefixes of the shapes {shapes}")
         return loaded
 
+
+@dataclass(frozen=True)
+class PrefixCounts(Prefixes):
+    """Smoothed usage. With n_ph frames of the prefix p in cluster h, and m_g the usage of partition g after any prefix,
+
+        p(s^(g) = h | p) = (n_ph + H^-g m_gh) / (n_p + H^-g),   m_gh = (n_gh + p(s = h)) / (T + 1)
+
+    counting partitions from 0: one more frame, spread over all joint choices. Nothing is impossible; a prefix that
+    never occurred is followed by m_g.
+    """
+
+    @staticmethod
+    def of(assignment: Tensor, base: Tensor | None = None) -> PrefixCounts:
+        """Count the frames of one episode.
+
+        Args:
+            assignment: theta [G, T, H], 0 where a frame is masked.
+            base: the prior p(s), [H] or [G, H]; by default uniform.
+        """
+        if assignment.ndim != 3 or not assignment.is_floating_point() or not bool(assignment.any()):
+            got = f"{assignment.dtype} {list(assignment.shape)}"
+            raise ValueError(f"assignment must be floats [G, T, H] with a frame that is not masked, got {got}")
+        theta = assignment.detach()[:, assignment.any(-1).any(0)]
+        if not bool((theta >= 0).all() & ((theta.sum(-1) - 1).abs() < 1e-3).all()):
+            raise ValueError("assignment must hold probabilities, which sum to 1 over the clusters of every frame")
+        prefixes, counts, hard = [], [], theta.argmax(-1).mT  # [T, G]
+        for g, soft in enumerate(theta):
+            numbers = _number(hard[:, :g], soft.shape[-1])
+            size = int(numbers.max()) + 1
+            prefixes.append(hard.new_zeros(size, g).index_put((numbers,), hard[:, :g]))
+            counts.append(soft.new_zeros(size, soft.shape[-1]).index_add(0, numbers, soft))
+        partitions, _, clusters = theta.shape
+        prior = theta.new_full((clusters,), 1 / clusters) if base is None else base.to(theta)
+        priors = tuple(row.clone() for row in prior.expand(partitions, clusters))
+        return PrefixCounts(tuple(prefixes), tuple(counts), priors)
+
+    def log_evidence(self, log_likelihood: Tensor) -> Tensor:
+        """log sum_s p(s) exp(sum_g l_g(s_g)) over all H^G joint choices: [.., G, H, T] -> [.., T].
+
+        Only prefixes that occurred are told apart. All others go on alike, with m_g, so that their sum is one number.
+        """
+        scores = log_likelihood.movedim(-1, -2).unbind(-3)  # of every partition [.., T, H]
+        inside = torch.zeros_like(scores[0][..., :1])  # log of what has come together at each prefix, [.., T, P_g]
+        outside = torch.full_like(inside, -torch.inf)  # and at all that never occurred, [.., T, 1]
+        for g, score in enumerate(scores):
+            conditional = self._conditional(self.prefixes[g])  # [P_g, H]
+            outside = outside + _log_mix(score, self._marginal(g).unsqueeze(0))
+            if g + 1 == len(scores):
+                return torch.cat([outside, inside + _log_mix(score, conditional)], dim=-1).logsumexp(-1)
+            parents, last = self._find(self.prefixes[g + 1][:, :-1]), self.prefixes[g + 1][:, -1]
+            leaving = conditional.index_put((parents, last), conditional.new_zeros(()))
+            outside = torch.cat([outside, inside + _log_mix(score, leaving)], dim=-1).logsumexp(-1, keepdim=True)
+            inside = inside[..., parents] + score[..., last] + conditional[parents, last].log()
+        raise AssertionError("a memory has at least one partition")
+
     def _conditional(self, prefix: Tensor) -> Tensor:
-        known, counts = self.prefixes[prefix.shape[1]], self.counts[prefix.shape[1]]
-        numbers = _number(torch.cat([known, prefix]), counts.shape[-1])
-        rows = torch.full_like(numbers, -1)  # -1 is the last row, the sum over all frames
+        g, counts = prefix.shape[1], self.counts[prefix.shape[1]]
+        if g == 0:
+            return self._marginal(0).expand(len(prefix), -1)
+        rows = self._find(prefix)
+        found = torch.cat([counts, torch.zeros_like(counts[:1])])[rows]  # -1 is the last, of no frames
+        weight = max(counts.shape[-1] ** -g, torch.finfo(counts.dtype).tiny)
+        smoothed: Tensor = (found + weight * self._marginal(g)) / (found.sum(-1, keepdim=True) + weight)
+        return smoothed
+
+    def _marginal(self, g: int) -> Tensor:
+        """m_g, [H]."""
+        return smoothed_usage(self.counts[g].sum(0), self.base[g])
+
+    def _find(self, prefix: Tensor) -> Tensor:
+        """The rows of `prefixes` that hold the prefixes [n, g], -1 for one that never occurred: [n]."""
+        known = self.prefixes[prefix.shape[1]]
+        numbers = _number(torch.cat([known, prefix]), self.counts[0].shape[-1])
+        rows = torch.full_like(numbers, -1)
         rows[numbers[: len(known)]] = torch.arange(len(known), device=rows.device)
-        chosen = torch.cat([counts, counts.sum(0, keepdim=True)])[rows[numbers[len(known) :]]]
-        return chosen / chosen.sum(-1, keepdim=True)
+        return rows[numbers[len(known) :]]
 
 
 @dataclass(frozen=True)
-class PrefixNetworks(PrefixCounts):
-    """p(s^(g) = . | prefix) = softmax(tanh(x A) B), x the one-hot prefix; for the first partition the counts."""
+class PrefixNetworks(Prefixes):
+    """p(s^(g) = . | prefix) = softmax(tanh(x A) B), x the one-hot prefix; for the first partition smoothed usage."""
 
     inner: tuple[Tensor, ...]  # A of the second, third, .. partition, [g H, hidden]; no bias, as x sums to a constant
     outer: tuple[Tensor, ...]  # B, [hidden, H]
@@ -111,11 +169,20 @@ class PrefixNetworks(PrefixCounts):
                 optimiser.step()
             inner.append(A.detach())
             outer.append(B.detach())
-        return cls(table.prefixes, table.counts, tuple(inner), tuple(outer))
+        return cls(table.prefixes, table.counts, table.base, tuple(inner), tuple(outer))
 
     def _conditional(self, prefix: Tensor) -> Tensor:
         g = prefix.shape[1]
-        return _logits(prefix, self.inner[g - 1], self.outer[g - 1]).softmax(-1) if g else super()._conditional(prefix)
+        if g == 0:
+            return smoothed_usage(self.counts[0], self.base[0]).expand(len(prefix), -1)
+        return _logits(prefix, self.inner[g - 1], self.outer[g - 1]).softmax(-1)
+
+
+def _log_mix(scores: Tensor, weights: Tensor) -> Tensor:
+    """log sum_h w_ph exp(l_h) for every row of weights: [.., T, H], [P, H] -> [.., T, P]."""
+    largest = scores.amax(-1, keepdim=True)
+    mixed = (scores - largest).exp() @ weights.mT
+    return largest + mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
 
 
 def _logits(prefix: Tensor, A: Tensor, B: Tensor) -> Tensor:

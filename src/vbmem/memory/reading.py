@@ -21,6 +21,7 @@ from vbmem.memory.checks import (
     check_state,
     full_precision,
 )
+from vbmem.memory.choice import UNIFORM, Choice, Predictive
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
 
 Scale = float | Tensor
@@ -33,12 +34,12 @@ class Memory(ABC):
         code_size: C.
         rows: K, the factor rows of a cluster.
         clusters: H.
-        partitions: G, into which a code is cut.
         noise_var: sigma_z^2, a positive number (or a scalar tensor, which may be trained).
         row_var: U_0 = row_var * I, or a full matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C], the same for every cluster.
         loc_var: v_b0 of the cluster locations, or None for a memory without them.
         loc_mean: mu_b0, a number or [.., C].
+        choice: p(s), which cluster a frame comes from; uniform, as in the paper.
 
     Leading dimensions of the prior's tensors are batch dimensions and broadcast against those of the codes.
     """
@@ -47,8 +48,11 @@ class Memory(ABC):
     kinds: ClassVar[dict[str, type[Memory]]] = {}
     """Every memory there is by its kind, so that a file or a setting can name it."""
     sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows")
+    fewest_rows: ClassVar[int] = 1
+    partitions: int = 1
+    """G, into which a code is cut."""
     prior_names: ClassVar[tuple[str, ...]] = ("noise_var", "row_var", "row_mean")
-    _bound = staticmethod(engine.bound)
+    _bound = staticmethod(engine.bound_of_codes)
 
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
@@ -59,25 +63,23 @@ class Memory(ABC):
         code_size: int,
         rows: int,
         clusters: int = 1,
-        partitions: int = 1,
         *,
         noise_var: Scale,
         row_var: Scale,
         row_mean: Scale = 0.0,
         loc_var: Scale | None = None,
         loc_mean: Scale = 0.0,
+        choice: Choice = UNIFORM,
     ) -> None:
         self.code_size = check_size("code_size", code_size)
-        self.rows = check_size("rows", rows)
+        self.rows = check_size("rows", rows, least=self.fewest_rows)
         self.clusters = check_size("clusters", clusters)
-        self.partitions = check_size("partitions", partitions)
-        if code_size % partitions:
-            raise ValueError(f"partitions={partitions} does not divide code_size={code_size}; choose a divisor")
         self.noise_var, self.row_var, self.row_mean = noise_var, row_var, row_mean
-        self.loc_var, self.loc_mean = loc_var, loc_mean
+        self.loc_var, self.loc_mean, self.choice = loc_var, loc_mean, choice
         self._check_prior()
 
     def _check_prior(self) -> None:
+        self.choice.log_prior(self.layout[0], torch.empty(()))
         check_positive("noise_var", self.noise_var)
         check_positive("row_var", self.row_var, diagonal=len(self._row_var_shape) == 2)
         if self.loc_var is not None:
@@ -126,29 +128,30 @@ class Memory(ABC):
 
     def prior(self, like: Tensor) -> Prior:
         """The prior as the engine takes it, with the dtype and device of `like`."""
-        _, rows = self.layout
-        row_var, row_mean = as_tensor(self.row_var, like), as_tensor(self.row_mean, like)
-        loc_mean = as_tensor(self.loc_mean, like)
-        loc_var = as_tensor(0.0 if self.loc_var is None else self.loc_var, like)
-        if row_var.ndim == 0:
-            row_var = row_var * torch.eye(rows, dtype=like.dtype, device=like.device)
+        row_mean, row_var = self._row_prior(like)
+        locations = self._location_prior(like)
+        if locations is not None:
+            locations = self.split(locations[0]), self.lift(locations[1], -2)
+        rows = self.split(row_mean).unsqueeze(-3), self.lift(row_var, -3).unsqueeze(-3)
+        return Prior.of(as_tensor(self.noise_var, like), rows, locations, self.choice)
+
+    def _row_prior(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """R_0 [.., K, C] and U_0 [.., K, K]."""
+        row_mean, row_var = as_tensor(self.row_mean, like), as_tensor(self.row_var, like)
         if row_mean.ndim == 0:
-            row_mean = row_mean.expand(rows, self.code_size)
+            row_mean = row_mean.expand(self.rows, self.code_size)
+        if row_var.ndim == 0:
+            row_var = row_var * torch.eye(self.rows, dtype=like.dtype, device=like.device)
+        return row_mean, row_var
+
+    def _location_prior(self, like: Tensor) -> tuple[Tensor, Tensor] | None:
+        """mu_b0 [.., 1 or H, C] and v_b0 [.., 1 or H], if there are locations."""
+        if self.loc_var is None:
+            return None
+        loc_mean = as_tensor(self.loc_mean, like)
         if loc_mean.ndim == 0:
             loc_mean = loc_mean.expand(self.code_size)
-        precision, logdet = inverse_and_logdet(row_var, "the prior covariance of the rows (row_var)")
-        precision = self.lift(precision, -3)
-        row_mean = self.split(row_mean)
-        return Prior(
-            noise_var=as_tensor(self.noise_var, like),
-            row_mean=row_mean.unsqueeze(-3),
-            row_precision=precision.unsqueeze(-3),
-            row_natural=(precision @ row_mean).unsqueeze(-3),
-            row_logdet=self.lift(logdet, -1).unsqueeze(-1),
-            loc_mean=self.split(loc_mean.unsqueeze(-2)),
-            loc_var=self.lift(loc_var, -1).unsqueeze(-1),
-            has_location=self.loc_var is not None,
-        )
+        return loc_mean.unsqueeze(-2), as_tensor(self.loc_var, like).unsqueeze(-1)
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -170,6 +173,10 @@ class Memory(ABC):
     def reduce(self, tensor: Tensor, dim: int) -> Tensor:
         """Sum over the partitions at `dim`, where there are any."""
         return tensor
+
+    def with_partitions(self, tensor: Tensor, dim: int) -> Tensor:
+        """With a dimension of the partitions at `dim`, also where there is only one."""
+        return tensor.unsqueeze(dim)
 
     def prior_state(
         self,
@@ -262,29 +269,45 @@ class Memory(ABC):
         return self.join(engine.recall(state, addresses))
 
     @full_precision
-    def log_predictive(self, state: MemoryState, codes: Tensor) -> Tensor:
-        """Log density of new codes under the written memory, in nats: [.., T].
+    def log_densities(self, state: MemoryState, codes: Tensor) -> Tensor:
+        """Log density of every code under every cluster, in nats: [.., T, H], for the tree [.., G, T, H].
 
         The uncertainty of q(M) and q(b) is integrated out. Exact for a categorical memory; with rows, the variance
         w'Uw that q(M) adds is replaced by its mean tr U, which keeps each cluster's mean and covariance exact but
-        makes it Gaussian. Assignments and weights are drawn from their priors, in a tree independently for each
-        partition.
+        makes it Gaussian.
         """
         parts, _, prior, centre = self._enter(codes, state)
-        return self.reduce(engine.log_predictive(parts, state.translate(-centre), prior), -2)
+        return engine.log_densities(parts, state.translate(-centre), prior).mT
+
+    def log_predictive(self, state: MemoryState, codes: Tensor, choice: Predictive | None = None) -> Tensor:
+        """Log density of new codes under the written memory, in nats: [.., T]; see `log_densities`.
+
+        Args:
+            choice: which clusters new codes come from: what a `WrittenMemory` predicts, or by default the prior p(s).
+        """
+        return self._mix(self.log_densities(state, codes).mT, choice)
 
     @full_precision
-    def local_bound(self, state: MemoryState, codes: Tensor, code_var: Tensor | None = None) -> Tensor:
+    def local_bound(
+        self, state: MemoryState, codes: Tensor, code_var: Tensor | None = None, choice: Predictive | None = None
+    ) -> Tensor:
         """A lower bound on log p(z | memory) of every frame by itself, in nats: [.., T].
 
-        Unlike `bound` it pays nothing for the memory, which is given. With `code_var`, the variance of the codes, it is
-        minus the expected KL of the codes, as in `bound`.
+        Unlike `bound` it pays nothing for the memory, which is given.
+
+        Args:
+            code_var: the variance of the codes; then it is minus the expected KL of the codes, as in `bound`.
+            choice: as in `log_predictive`.
         """
         parts, _, prior, centre = self._enter(codes, state)
         if code_var is not None:
             check_positive("code_var", code_var)
             code_var = self.split(code_var.expand_as(codes))
-        return self.reduce(engine.local_bound(parts, state.translate(-centre), prior, code_var), -2)
+        return self._mix(engine.local_bounds(parts, state.translate(-centre), prior, code_var), choice)
+
+    def _mix(self, log_likelihood: Tensor, choice: Predictive | None) -> Tensor:
+        """Clusters summed over: [.., H, T], for the tree [.., G, H, T] -> [.., T]."""
+        return (self.choice if choice is None else choice).log_evidence(self.with_partitions(log_likelihood, -3))
 
     @full_precision
     def sample(
@@ -294,56 +317,41 @@ class Memory(ABC):
         generator: torch.Generator | None = None,
         *,
         clusters: Tensor | None = None,
-        sample_memory: bool = True,
-        sample_codes: bool = True,
+        sample: bool = True,
     ) -> Tensor:
-        """`n` new codes from the written memory (paper, G.1): [.., n, C]. Memory, addresses and code are all drawn.
+        """`n` new codes from the written memory (paper, G.1): [.., n, C].
 
         Args:
-            clusters: the cluster of every code, [.., n], for the tree [.., G, n]; by default drawn from p(s).
-            sample_memory: draw M and b; otherwise they are their means.
-            sample_codes: draw the code; otherwise it is its mean given memory and address.
+            clusters: the cluster of every code, [.., n], for the tree [.., G, n]; by default drawn from the prior p(s).
+            sample: draw memory and code as well; otherwise they are their means, given cluster and weights.
         """
         check_size("n", n)
         check_state(state, state.row_mean, *self.layout, self.code_size // self.partitions)
-        batch, rows = state.loc_var.shape[:-1], self.layout[1]
+        shape, (count, rows) = (*state.loc_var.shape[:-1], n), self.layout
         if clusters is None:
-            clusters = torch.randint(self.layout[0], (*batch, n), device=state.loc_var.device, generator=generator)
+            clusters = self.choice.sample(shape, count, state.loc_var, generator)
         else:
-            check_clusters(clusters, (*batch, n), self.layout[0])
-        weights = state.loc_var.new_empty(*batch, n, rows).normal_(generator=generator)
-        return self._emit(state, clusters, weights, generator, sample_memory, sample_codes)
+            check_clusters(clusters, shape, count)
+        weights = state.loc_var.new_empty(*shape, rows).normal_(generator=generator)
+        return self._emit(state, clusters, weights, generator, sample)
 
     @full_precision
     def read(
-        self,
-        state: MemoryState,
-        codes: Tensor,
-        generator: torch.Generator | None = None,
-        *,
-        sample_memory: bool = True,
-        sample_codes: bool = True,
+        self, state: MemoryState, codes: Tensor, generator: torch.Generator | None = None, *, sample: bool = True
     ) -> Tensor:
         """Codes read back from memory once (paper, G.2, steps 3 to 5): address, then draw s, w, M, b, z: [.., T, C].
 
-        Without `sample_memory` addresses and memory are not drawn either: the most probable cluster, the mean weights
-        and the mean memory.
+        Without `sample`, the most probable cluster and the means of all the rest.
         """
-        clusters, weights = engine.draw(self.address(state, codes), generator, sample=sample_memory)
+        clusters, weights = engine.draw(self.address(state, codes), generator, sample=sample)
         state = state.translate(state.loc_mean.new_zeros(*clusters.shape[:-1], 1, 1))  # one for every episode
-        return self._emit(state, clusters, weights, generator, sample_memory, sample_codes)
+        return self._emit(state, clusters, weights, generator, sample)
 
     def _emit(
-        self,
-        state: MemoryState,
-        clusters: Tensor,
-        weights: Tensor,
-        generator: torch.Generator | None,
-        sample_memory: bool,
-        sample_codes: bool,
+        self, state: MemoryState, clusters: Tensor, weights: Tensor, generator: torch.Generator | None, sample: bool
     ) -> Tensor:
-        draws = {"sample_memory": sample_memory, "sample_codes": sample_codes}
-        return self.join(engine.emit(state, self.prior(state.row_mean), clusters, weights, generator, **draws))
+        prior = self.prior(state.row_mean)
+        return self.join(engine.emit(state, prior, clusters, weights, generator, sample=sample))
 
 
 def as_tensor(value: Scale, like: Tensor) -> Tensor:

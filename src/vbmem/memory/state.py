@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
+
+from vbmem.linalg import inverse_and_logdet
+
+if TYPE_CHECKING:
+    from vbmem.memory.choice import Choice
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class Prior(TensorRecord):
-    """p(M_h) = MN(R_0, U_0, I),  p(b_h) = N(mu_b0, v_b0 I),  p(z | s=h, w) = N(M_h'w + b_h, sigma_z^2 I)."""
+    """p(M_h) = MN(R_0, U_0, I),  p(b_h) = N(mu_b0, v_b0 I),  p(s),  p(z | s=h, w) = N(M_h'w + b_h, sigma_z^2 I)."""
 
     noise_var: Tensor  # []               sigma_z^2
     row_mean: Tensor  # [.., 1, K, C]     R_0
@@ -42,6 +47,19 @@ class Prior(TensorRecord):
     loc_mean: Tensor  # [.., 1 or H, C]   mu_b0
     loc_var: Tensor  # [.., 1 or H]      v_b0
     has_location: bool  # False: b_h = 0, and the two fields above are zero
+    choice: Choice  # p(s)
+
+    @classmethod
+    def of(
+        cls, noise_var: Tensor, rows: tuple[Tensor, Tensor], locations: tuple[Tensor, Tensor] | None, choice: Choice
+    ) -> Prior:
+        """From means and variances: R_0 and U_0 of the rows, mu_b0 and v_b0 of the locations, if there are any."""
+        row_mean, row_var = rows
+        precision, logdet = inverse_and_logdet(row_var, "the prior covariance of the rows (row_var)")
+        nowhere = torch.zeros_like(row_mean[..., :1, :].sum(-2)), torch.zeros_like(logdet)
+        loc_mean, loc_var = nowhere if locations is None else locations
+        natural = precision @ row_mean
+        return cls(noise_var, row_mean, precision, natural, logdet, loc_mean, loc_var, locations is not None, choice)
 
     def translate(self, offset: Tensor) -> Prior:
         """The prior of codes moved by `offset` [.., 1, C]."""
@@ -83,13 +101,14 @@ class Addresses(TensorRecord):
 
 @dataclass(frozen=True)
 class Statistics(TensorRecord):
-    """All a global step needs to know of the frames. Sums over frames, so those of two parts of the data add up."""
+    """All that a global step and the bound need of the codes. Sums over frames, so those of two parts add up."""
 
     count: Tensor  # [.., H]        n    = sum theta
     code_sum: Tensor  # [.., H, C]     S_z  = sum theta z
     weight_sum: Tensor  # [.., H, K]     S_w  = sum theta w
     weight_outer: Tensor  # [.., H, K, K]  S_ww = sum theta w w' + n Sigma_w
     weight_code: Tensor  # [.., H, K, C]  S_wz = sum theta w z'
+    code_square: Tensor  # [..]           S_zz = sum |z|^2, with the codes' variance where they have one
 
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

@@ -15,10 +15,11 @@ from torch import Tensor
 from vbmem.errors import MemoryFileError
 from vbmem.files import read_tensors, write_atomically
 from vbmem.memory.checks import check_state
+from vbmem.memory.choice import Choice
 from vbmem.memory.reading import Memory
 from vbmem.memory.state import MemoryState
 
-FORMAT, VERSION = "vbmem.memory", 1
+FORMAT, VERSION = "vbmem.memory", 2
 
 
 def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:
@@ -41,6 +42,9 @@ def write_memory(
     for name, value in memory.config().items():
         if isinstance(value, Tensor):
             tensors[f"prior.{name}"] = value
+        elif isinstance(value, Choice):
+            numbers[name] = value.kind
+            tensors |= {f"choice.{part}": tensor for part, tensor in value.tensors().items()}
         else:
             numbers[name] = value
     metadata = {"format": FORMAT, "version": str(VERSION), "kind": memory.kind, "config": json.dumps(numbers)}
@@ -72,11 +76,31 @@ def read_memory(
         raise MemoryFileError(f"{path} has format version {version}, this vbmem reads up to {VERSION}; upgrade vbmem")
     if kind not in Memory.kinds:
         raise MemoryFileError(f"{path} holds a memory of unknown kind {kind!r}; known are {', '.join(Memory.kinds)}")
+    if version == 1:
+        tensors |= _lacking_in_version_1(tensors)
     try:
-        config |= {name.removeprefix("prior."): t for name, t in tensors.items() if name.startswith("prior.")}
+        config |= _below("prior.", tensors)
+        choice = config.pop("choice", None)
+        if choice is not None:
+            if choice not in Choice.kinds:
+                raise ValueError(f"its p(s) is {choice!r}, known are {', '.join(Choice.kinds)}")
+            config["choice"] = Choice.kinds[choice].from_tensors(_below("choice.", tensors))
         state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
         memory = Memory.kinds[kind](**config)
         check_state(state, state.row_mean, *memory.layout, memory.code_size // memory.partitions)
     except (KeyError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path} lacks or misnames a part of the memory ({error}); save it again") from error
     return memory, state, tensors, metadata
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _lacking_in_version_1(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Its written memories knew no prior p(s) but the uniform one."""
+    counts = {name: tensor for name, tensor in tensors.items() if name.startswith("assignments.counts.")}
+    return {
+        name.replace("counts", "base"): torch.full_like(tensor[0], 1 / tensor.shape[-1])
+        for name, tensor in counts.items()
+    }

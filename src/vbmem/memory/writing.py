@@ -15,7 +15,7 @@ from vbmem.memory import engine
 from vbmem.memory.checks import check_codes, check_size, full_precision
 from vbmem.memory.reading import Memory
 from vbmem.memory.seeding import kmeans_plus_plus, next_seed, random_frames
-from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
+from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics
 
 Start = Literal["prior", "random", "data", "kmeans++"]
 Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
@@ -38,7 +38,7 @@ class VariationalMemory(Memory):
         """Compile what a write repeats, once for all iterations, instead of a graph as long as the whole write."""
         self._advance = torch.compile(engine.advance, fullgraph=True, dynamic=False)
         self._sweep = torch.compile(engine.sweep, fullgraph=True, dynamic=False)
-        self._bound = torch.compile(engine.bound, fullgraph=True, dynamic=False)
+        self._bound = torch.compile(engine.bound_of_codes, fullgraph=True, dynamic=False)
         self._next_seed = torch.compile(next_seed, fullgraph=True, dynamic=False)
 
     @full_precision
@@ -77,8 +77,9 @@ class VariationalMemory(Memory):
             if tol is None:
                 state = self._advance(parts, state, prior, mask)
                 continue
-            state, addresses = self._sweep(parts, state, prior, mask)
-            total = engine.bound(parts, state, addresses, prior).total
+            addresses, sums = engine.local_step(parts, state, prior, mask)
+            state = engine.global_step(sums, state, prior)
+            total = engine.bound(sums, state, addresses, prior).total
             if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
                 return state.translate(centre), addresses
             previous = total
@@ -153,6 +154,29 @@ class VariationalMemory(Memory):
                 raise ValueError(f"a pass through the chunks was empty, but {RE_ITERABLE}")
             state = engine.global_step(sums, state, prior)
         return state.translate(centre)
+
+    # The two steps of a write, for those who repeat them in their own way.
+
+    @full_precision
+    def local_step(self, state: MemoryState, codes: Tensor) -> tuple[Statistics, Bound]:
+        """One pass over codes [.., T, C] with the best addresses for the state: all that is to be known of them.
+
+        Returns:
+            The sums over frames that `global_step` needs, which add up over parts of the data, and the bound.
+        """
+        parts, prior = self.split(codes), self.prior(codes)
+        addresses, sums = engine.local_step(parts, state, prior)
+        return sums, engine.bound(sums, state, addresses, prior).map(lambda term: self.reduce(term, -1))
+
+    @full_precision
+    def residual(self, state: MemoryState, sums: Statistics) -> Tensor:
+        """E sum_t |z_t - M'w_t - b|^2 of the frames of a local step, [..]."""
+        return self.reduce(engine.residual(sums, state), -1)
+
+    @full_precision
+    def global_step(self, state: MemoryState, sums: Statistics) -> MemoryState:
+        """The best memory for the sums of a local step; of the state, the rows with which they were made."""
+        return engine.global_step(sums, state, self.prior(state.row_mean))
 
     # How uncertain and how spread out a write starts, beside the prior: the reference implementation's constants.
     def _row_spread(self, part_size: int) -> float:

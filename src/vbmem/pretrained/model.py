@@ -16,13 +16,12 @@ from rich.progress import Progress
 from torch import Tensor
 
 from vbmem.memory.checks import check_shape, check_size
-from vbmem.memory.prefixes import PrefixCounts
 from vbmem.memory.writing import VariationalMemory
+from vbmem.memory.written import WrittenMemory
 from vbmem.models import FrameFormat, MemoryModel
 from vbmem.nets import CodePosterior, Pixels
 from vbmem.pretrained.card import HUB
 from vbmem.pretrained.inputs import as_frames, to_unit
-from vbmem.pretrained.written import WrittenMemory
 
 if TYPE_CHECKING:
     from vbmem.pretrained.inputs import Pictures
@@ -82,7 +81,13 @@ class Model:
     def write(
         self, images: Pictures, *, iterations: int | None = None, generator: torch.Generator | None = None
     ) -> WrittenMemory:
-        """Write an episode of pictures into a fresh memory: encode, then a few closed-form updates."""
+        """Write an episode of pictures into a fresh memory: encode, then a few closed-form updates.
+
+        Args:
+            images: the episode.
+            iterations: of the write; by default as many as in training.
+            generator: randomness of the start.
+        """
         return self.write_codes(self.encode(images).mean, iterations=iterations, generator=generator)
 
     @torch.no_grad()
@@ -90,12 +95,9 @@ class Model:
         self, codes: Tensor, *, iterations: int | None = None, generator: torch.Generator | None = None
     ) -> WrittenMemory:
         """Write codes [T, C] that `encode` gave."""
-        if codes.ndim != 2:
-            raise ValueError(f"codes must be those of one episode, [T, C], got {list(codes.shape)}")
         steps = self.network.iterations if iterations is None else iterations
-        state, addresses = self.memory.write(codes, steps, generator=generator)
-        theta = addresses.assignment.reshape(self.memory.partitions, len(codes), -1)
-        return WrittenMemory(self.memory, state, PrefixCounts.of(theta), len(codes), self.name, self.fingerprint)
+        origin = {"model": self.name, "fingerprint": self.fingerprint}
+        return WrittenMemory.write(self.memory, codes, steps, generator, **origin)
 
     @torch.no_grad()
     def generate(
@@ -103,64 +105,30 @@ class Model:
         memory: WrittenMemory,
         count: int,
         *,
-        by_cluster: bool = False,
-        sample_memory: bool = True,
-        sample_codes: bool = True,
+        cluster: int | None = None,
+        sample: bool = True,
         sample_pixels: bool = False,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """New pictures from a memory alone (paper, G.1): [count, channels, H, W].
 
         Clusters are drawn as often as the episode used them. The paper samples everything; the default shows the mean
-        pixels, since sampled ones only add independent noise.
+        pixels, since sampled ones only add independent noise. `memory.sample` gives the codes of such pictures.
 
         Args:
-            by_cluster: `count` pictures from every cluster, [H, count, ..]; of a tree, its first partition's clusters.
-            sample_memory: draw the memory anew for every picture; otherwise its mean.
-            sample_codes: draw the code around what the memory says; otherwise its mean.
+            memory: what `write` returned.
+            count: how many.
+            cluster: draw from this one only; of a tree, from this one of its first partition.
+            sample: draw memory and codes anew for every picture; otherwise their means.
             sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
-        """
-        return self.decode(
-            self.generate_codes(
-                memory,
-                count,
-                by_cluster=by_cluster,
-                sample_memory=sample_memory,
-                sample_codes=sample_codes,
-                generator=generator,
-            ),
-            sample=sample_pixels,
-            generator=generator,
-        )
+            generator: of all the draws.
 
-    @torch.no_grad()
-    def generate_codes(
-        self,
-        memory: WrittenMemory,
-        count: int,
-        *,
-        by_cluster: bool = False,
-        sample_memory: bool = True,
-        sample_codes: bool = True,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """The codes of such pictures, [count, C], or [H, count, C]."""
+        Raises:
+            ValueError: another model wrote the memory.
+        """
         self._check(memory)
-        check_size("count", count)
-        first = None
-        if by_cluster:
-            first = torch.arange(memory.memory.clusters, device=self.device).repeat_interleave(count)
-        total = count if first is None else len(first)
-        clusters = memory.assignments.sample(total, generator, first=first)
-        codes = memory.memory.sample(
-            memory.state,
-            total,
-            generator,
-            clusters=clusters.reshape(*memory.state.loc_var.shape[:-1], total),
-            sample_memory=sample_memory,
-            sample_codes=sample_codes,
-        )
-        return codes.unflatten(0, (-1, count)) if by_cluster else codes
+        codes = memory.sample(count, generator, cluster=cluster, sample=sample)
+        return self.decode(codes, sample=sample_pixels, generator=generator)
 
     @torch.no_grad()
     def read(
@@ -170,20 +138,27 @@ class Model:
         steps: int = 12,
         *,
         known: Tensor | None = None,
-        sample_memory: bool = False,
-        sample_codes: bool = False,
+        sample: bool = True,
         sample_pixels: bool = False,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Iterative reading (paper, G.2): each step encodes the last pictures, reads them from memory and decodes.
 
-        Returns every step, [steps, T, channels, H, W]. With the defaults, means throughout, it recalls what the memory
-        holds of noisy or damaged pictures: two or three steps do that, more drift towards the clusters' means. With
-        everything sampled it is the paper's chain.
+        With `sample=False`, means throughout, it recalls what the memory holds of noisy or damaged pictures: two or
+        three steps do that, more drift towards the clusters' means.
 
         Args:
+            memory: what `write` returned.
+            images: to begin with.
+            steps: how often each is read.
             known: boolean, broadcastable to the pictures: False where a pixel is missing. Missing ones are filled with
                 the memory's mean picture and then with what was read; the others are put back after every step.
+            sample: draw addresses, memory and codes, as the paper's chain does; otherwise their means.
+            sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
+            generator: of all the draws.
+
+        Returns:
+            Every step, [steps, T, channels, H, W].
         """
         self._check(memory)
         check_size("steps", steps)
@@ -199,8 +174,7 @@ class Model:
         with _progress("reading", steps, len(frames) * steps) as advance:
             for _ in range(steps):
                 codes = torch.cat([self.network.infer(x.unsqueeze(0)).mean[0] for x in self._chunks(frames)])
-                draws = {"sample_memory": sample_memory, "sample_codes": sample_codes}
-                codes = memory.memory.read(memory.state, codes, generator, **draws)
+                codes = memory.read(codes, generator, sample=sample)
                 frames = self.decode(codes, sample=sample_pixels, generator=generator)
                 results.append(frames)
                 if known is not None:
@@ -215,7 +189,13 @@ class Model:
         """A lower bound on log p(x | memory) of every picture, in nats, [T]; low means new to the memory.
 
         E_q(z) log p(x | z) - KL(q(z) || p(z | s, w, memory)) - KL(q(w|s)) - KL(q(s)), with the best q(s), q(w|s) for
-        each picture by itself; the first term is the mean over `samples` draws of z.
+        each picture by itself, and p(s) the smoothed usage of the clusters.
+
+        Args:
+            memory: what `write` returned.
+            images: to be scored.
+            samples: draws of z over which the first term is averaged.
+            generator: of these draws.
         """
         self._check(memory)
         check_size("samples", samples)
@@ -223,7 +203,7 @@ class Model:
         scores = []
         for x in self._chunks(frames, "scoring"):
             q = self.network.infer(x.unsqueeze(0))
-            known = memory.memory.local_bound(memory.state, q.mean[0], q.var[0])
+            known = memory.score(q.mean[0], q.var[0])
             codes = (
                 q.rsample(generator).transpose(0, 1) for _ in range(samples)
             )  # every picture an episode: [n, 1, C]
