@@ -1,5 +1,6 @@
 """Scores: every term against its definition, and the whole below log p(x | memory)."""
 
+import itertools
 import math
 
 import pytest
@@ -17,55 +18,65 @@ def expected_log_density(w, R, U, b, v, mean, var, noise_var):
     return -0.5 * (squares / noise_var + size * math.log(2 * math.pi * noise_var))
 
 
-def log_sum_over_addresses(R, U, b, v, mean, var, noise_var):
-    """log sum_h 1/H integral p(w) exp E log p(z | w, h) dw, which is the bound at the best q(s) and q(w | s); the
-    integral by quadrature."""
+def log_integrals(R, U, b, v, mean, var, noise_var):
+    """log integral p(w) exp E log p(z | w, h) dw of every cluster, [H], which is what its best q(w | s) reaches; by
+    quadrature."""
     clusters, rows = R.shape[:2]
     w = torch.cartesian_prod(*[GRID] * rows) if rows else GRID.new_zeros(1, 0)
     prior = Normal(0.0, 1.0).log_prob(w).sum(-1) + rows * (GRID[1] - GRID[0]).log()
-    integrals = [
-        (prior + expected_log_density(w, R[h], U[h], b[h], v[h], mean, var, noise_var)).logsumexp(0)
-        for h in range(clusters)
-    ]
-    return torch.stack(integrals).logsumexp(0) - math.log(clusters)
+    return torch.stack(
+        [
+            (prior + expected_log_density(w, R[h], U[h], b[h], v[h], mean, var, noise_var)).logsumexp(0)
+            for h in range(clusters)
+        ]
+    )
 
 
 def in_partitions(memory, q):
     """(R, U, b, v, mean [T, C], var [T, C]) of every partition, in float64."""
-    parts = memory.memory.partitions
+    parts = memory.empty.partitions
     states = [tensor.double() for tensor in vars(memory.state).values()]
     codes = [tensor.double().chunk(parts, -1) for tensor in (q.mean, q.var)]
     for g in range(parts):
-        yield *(tensor[g] if memory.memory.kind == "tree" else tensor for tensor in states), *(c[g] for c in codes)
+        yield *(tensor[g] if memory.empty.kind == "tree" else tensor for tensor in states), *(c[g] for c in codes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_score_is_the_sum_of_its_terms(kind):
+    """The clusters of all partitions are chosen jointly, as the written frames had them."""
     model = tiny_model(kind)
     memory = model.write(waves(12, 8), generator=seeded())
     frames = torch.cat([waves(2, 8), waves(2, 8, seed=3)])
-    q, noise_var = model.encode(frames), float(memory.memory.noise_var)
+    q, noise_var = model.encode(frames), float(memory.empty.noise_var)
 
     z = q.mean + q.var.sqrt() * torch.randn(4, 1, q.mean.shape[-1], generator=seeded()).squeeze(1)
     pixels = model.network.decode(z)
     expected = Normal(pixels.mean, pixels.std).log_prob(frames).sum((1, 2, 3)).double()
     entropy = Normal(q.mean.double(), q.var.double().sqrt()).entropy().sum(-1)
     expected += entropy
-    for *state, means, variances in in_partitions(memory, q):
-        for t in range(4):
-            expected[t] += log_sum_over_addresses(*state, means[t], variances[t], noise_var)
+    partitions = list(in_partitions(memory, q))
+    for t in range(4):
+        reached = [log_integrals(*state, means[t], variances[t], noise_var) for *state, means, variances in partitions]
+        terms = []
+        for choice in itertools.product(range(memory.empty.layout[0]), repeat=len(partitions)):
+            prefix = torch.tensor([choice])
+            chances = [memory.choice.probabilities(prefix[:, :g])[0, h] for g, h in enumerate(choice)]
+            terms.append(
+                sum(chance.log() + reached[g][h] for g, (h, chance) in enumerate(zip(choice, chances, strict=True)))
+            )
+        expected[t] += torch.stack(terms).logsumexp(0)
     scores = model.score(memory, frames, generator=seeded())
     torch.testing.assert_close(scores.double(), expected, rtol=1e-4, atol=1e-2)
 
 
 def log_evidence(model, memory, frame, count):
     """Importance-sampled log p(x | memory) of a mixture: z, s and w from q, M and b integrated out given w."""
-    state, noise_var = memory.state, float(memory.memory.noise_var)
+    state, noise_var = memory.state, float(memory.empty.noise_var)
     q = model.encode(frame)
     mean, std = q.mean[0], q.var[0].sqrt()
     z = mean + std * torch.randn(count, len(mean), generator=seeded(1))
-    addresses = memory.memory.address(state, q.mean)
-    theta = 0.9 * addresses.assignment[0] + 0.1 / memory.memory.clusters  # a little wider than q(s), q(w | s)
+    addresses = memory.address(q.mean)
+    theta = 0.9 * addresses.assignment[0] + 0.1 / memory.empty.clusters  # a little wider than q(s), q(w | s)
     s = torch.multinomial(theta, count, replacement=True, generator=seeded(2))
     wider = MultivariateNormal(addresses.weight_mean[0], 1.5 * addresses.weight_cov)  # [H, K]
     noise = torch.randn(count, state.row_mean.shape[-2], generator=seeded(3))
@@ -75,7 +86,8 @@ def log_evidence(model, memory, frame, count):
     spread = (w.unsqueeze(-2) @ state.row_cov[s] @ w.unsqueeze(-1)).squeeze((-1, -2)) + state.loc_var[s] + noise_var
     centre = (w.unsqueeze(-2) @ state.row_mean[s]).squeeze(-2) + state.loc_mean[s]
     joint = Normal(centre, spread.sqrt().unsqueeze(-1)).log_prob(z).sum(-1) + Normal(0.0, 1.0).log_prob(w).sum(-1)
-    joint += model.network.decode(z).log_prob(frame.expand(count, -1, -1, -1)) - math.log(len(theta))
+    joint += model.network.decode(z).log_prob(frame.expand(count, -1, -1, -1))
+    joint += memory.choice.probabilities(torch.empty(1, 0, dtype=torch.int64))[0, s].log()
     return float((joint - proposal).logsumexp(0)) - math.log(count)
 
 

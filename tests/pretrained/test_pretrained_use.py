@@ -1,5 +1,6 @@
 """Write, generate, read: shapes, randomness, and that each is what it says it is."""
 
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -25,9 +26,8 @@ def memory(model):
 
 
 def test_shapes_and_ranges(model, memory):
-    clusters = memory.memory.clusters
     assert model.generate(memory, 7).shape == (7, 3, 8, 8)
-    assert model.generate(memory, 2, by_cluster=True).shape == (clusters, 2, 3, 8, 8)
+    assert model.generate(memory, 2, cluster=memory.empty.layout[0] - 1).shape == (2, 3, 8, 8)
     assert model.read(memory, waves(4, 8), 3).shape == (3, 4, 3, 8, 8)
     assert model.score(memory, waves(4, 8)).shape == (4,)
     assert model.decode(torch.zeros(2, 5, model.memory.code_size)).shape == (2, 5, 3, 8, 8)
@@ -46,7 +46,7 @@ def test_nothing_carries_gradients(model):
     model.network.requires_grad_(True)
     memory = model.write(waves(4, 8).requires_grad_())
     results = [model.generate(memory, 2), model.read(memory, waves(2, 8), 2), model.score(memory, waves(2, 8))]
-    tensors = [*vars(memory.state).values(), *memory.assignments.counts, *results, model.encode(waves(2, 8)).mean]
+    tensors = [*vars(memory.state).values(), *memory.choice.counts, *results, model.encode(waves(2, 8)).mean]
     assert not any(tensor.requires_grad for tensor in tensors)
 
 
@@ -72,12 +72,12 @@ def test_all_randomness_comes_from_the_generator(model):
     def everything(seed):
         generator = seeded(seed)
         memory = model.write(waves(20, 8), generator=generator)
-        draws = {"sample_memory": True, "sample_codes": True, "sample_pixels": True, "generator": generator}
+        draws = {"sample": True, "sample_pixels": True, "generator": generator}
         return [
             memory.state.row_mean,
             memory.state.loc_mean,
             model.generate(memory, 5, **draws),
-            model.generate(memory, 2, by_cluster=True, **draws),
+            model.generate(memory, 2, cluster=0, **draws),
             model.read(memory, waves(3, 8), 2, **draws),
             model.score(memory, waves(3, 8), samples=2, generator=generator),
         ]
@@ -125,7 +125,7 @@ def test_chunks_are_seen_in_order_by_reading_scoring_and_decoding(monkeypatch):
     monkeypatch.setattr(CodePosterior, "rsample", lambda q, generator: q.mean)
 
     def results():
-        return model.read(memory, frames, 2), model.decode(codes), model.score(memory, frames)
+        return model.read(memory, frames, 2, sample=False), model.decode(codes), model.score(memory, frames)
 
     whole = results()
     monkeypatch.setattr(model_module, "CHUNK", 3)
@@ -148,25 +148,22 @@ def residual(codes, state, cluster, piece):
 def test_mean_codes_lie_in_the_cluster_they_were_drawn_from(name):
     model = vbmem.load(name)
     memory = model.write(waves(64), generator=seeded())
-    draws = {"by_cluster": True, "generator": seeded()}
-    codes = model.generate_codes(memory, 4, sample_memory=False, sample_codes=False, **draws)
-    sampled = model.generate_codes(memory, 4, **draws)
-    assert codes.shape == (10, 4, 200)
-    state = memory.state.map(lambda tensor: tensor[0]) if memory.memory.partitions > 1 else memory.state
-    piece = slice(0, 200 // memory.memory.partitions)
+    state = memory.state.map(lambda tensor: tensor[0]) if memory.empty.partitions > 1 else memory.state
+    piece = slice(0, 200 // memory.empty.partitions)
     for cluster in range(10):
-        assert residual(codes[cluster], state, cluster, piece) < 1e-4
-        assert residual(codes[cluster], state, (cluster + 1) % 10, piece) > 0.1
-        assert residual(sampled[cluster], state, cluster, piece) > 0.1
+        codes = memory.sample(4, seeded(), cluster=cluster, sample=False)
+        sampled = memory.sample(4, seeded(), cluster=cluster)
+        assert codes.shape == (4, 200)
+        assert residual(codes, state, cluster, piece) < 1e-4
+        assert residual(codes, state, (cluster + 1) % 10, piece) > 0.1
+        assert residual(sampled, state, cluster, piece) > 0.1
 
 
-def test_without_samples_only_the_weights_are_drawn(model, memory):
+def test_without_samples_only_the_weights_are_drawn(memory):
     """A categorical memory has none, so its codes are the clusters' locations."""
-    means = {"sample_memory": False, "sample_codes": False}
-    codes = model.generate_codes(memory, 50, generator=seeded(), **means)
-    for sample in ("sample_memory", "sample_codes"):
-        assert not torch.allclose(model.generate_codes(memory, 50, generator=seeded(), **means | {sample: True}), codes)
-    if memory.memory.kind == "categorical":
+    codes = memory.sample(50, seeded(), sample=False)
+    assert not torch.allclose(memory.sample(50, seeded()), codes)
+    if memory.empty.kind == "categorical":
         assert all((memory.state.loc_mean == code).all(-1).any() for code in codes)
 
 
@@ -174,17 +171,17 @@ def test_clusters_are_drawn_as_often_as_the_episode_used_them():
     """The codes of a categorical memory's mean tell their cluster."""
     model = tiny_model("categorical")
     memory = model.write(waves(20, 8), generator=seeded())
-    codes = model.generate_codes(memory, 4000, sample_memory=False, sample_codes=False, generator=seeded())
+    codes = memory.sample(4000, seeded(), sample=False)
     shares = torch.stack([(codes == location).all(-1).float().mean() for location in memory.state.loc_mean])
     torch.testing.assert_close(shares, memory.usage / 20, rtol=0, atol=0.04)
     assert memory.usage.std() > 1
 
 
 def test_generated_pictures_are_the_decoded_codes(model, memory):
-    codes = model.generate_codes(memory, 6, generator=seeded())
+    codes = memory.sample(6, seeded())
     assert torch.equal(model.generate(memory, 6, generator=seeded()), model.network.decode(codes).mean)
     generator = seeded()
-    codes = model.generate_codes(memory, 6, generator=generator)
+    codes = memory.sample(6, generator)
     sampled = model.network.decode(codes).sample(generator)
     assert torch.equal(model.generate(memory, 6, sample_pixels=True, generator=seeded()), sampled)
     assert not torch.equal(sampled, model.network.decode(codes).mean)
@@ -202,25 +199,32 @@ def test_binary_pictures_are_zeros_and_ones_when_sampled():
 
 def test_a_step_encodes_reads_and_decodes(model, memory):
     frames = waves(4, 8, seed=1)
-    steps = model.read(memory, frames, 2)
+    steps = model.read(memory, frames, 2, sample=False)
     for given, step in zip((frames, steps[0]), steps, strict=True):
-        codes = memory.memory.read(memory.state, model.encode(given).mean, sample_memory=False, sample_codes=False)
+        codes = memory.read(model.encode(given).mean, sample=False)
         torch.testing.assert_close(step, model.decode(codes))
 
 
 def test_reading_means_draws_nothing_and_reading_samples_does(model, memory):
     frames = waves(4, 8, seed=1)
-    means = [model.read(memory, frames, 2, generator=seeded(seed)) for seed in (0, 1)]
+    means = [model.read(memory, frames, 2, sample=False, generator=seeded(seed)) for seed in (0, 1)]
     assert torch.equal(*means)
-    for sample in ("sample_memory", "sample_codes", "sample_pixels"):
-        assert not torch.allclose(model.read(memory, frames, 2, generator=seeded(), **{sample: True}), means[0])
+    for draws in ({"sample": True}, {"sample": False, "sample_pixels": True}):
+        assert not torch.allclose(model.read(memory, frames, 2, generator=seeded(), **draws), means[0])
+
+
+def test_the_same_flags_have_the_same_defaults_everywhere(model, memory):
+    verbs = [model.generate, model.read, memory.sample, memory.read, memory.empty.sample, memory.empty.read]
+    flags = [inspect.signature(verb).parameters for verb in verbs]
+    assert {f["sample"].default for f in flags} == {True}
+    assert {f["sample_pixels"].default for f in flags if "sample_pixels" in f} == {False}
 
 
 def test_damaged_pictures_settle_near_what_was_written(mixture, china):
     written = mixture.write(china.transpose(0, 3, 1, 2), generator=seeded())
     intact = torch.from_numpy(china[:16]).movedim(-1, 1).float() / 255
     noisy = (intact + 0.4 * torch.randn(intact.shape, generator=seeded())).clamp(0, 1)
-    recalled = mixture.read(written, noisy, 8)[-1]
+    recalled = mixture.read(written, noisy, 8, sample=False)[-1]
     assert (recalled - intact).square().mean() < 0.3 * (noisy - intact).square().mean()
 
 
@@ -230,7 +234,7 @@ def test_damaged_pictures_settle_near_what_was_written(mixture, china):
 def mean_picture(model, memory):
     """That of the clusters' locations, weighed by how many frames each holds: [1, channels, H, W]."""
     states, usages = memory.state.loc_mean, memory.usage
-    if memory.memory.kind != "tree":
+    if memory.empty.kind != "tree":
         states, usages = states.unsqueeze(0), usages.unsqueeze(0)
     parts = [
         sum(float(n) / memory.frames * loc for n, loc in zip(usage, locs, strict=True))
@@ -241,22 +245,24 @@ def mean_picture(model, memory):
 
 def test_missing_pixels_start_at_the_mean_picture_and_known_ones_are_put_back(model, memory):
     frames, known = waves(4, 8, seed=1), torch.rand(4, 1, 8, 8, generator=seeded()) < 0.5
-    steps = model.read(memory, frames, 3, known=known)
+    steps = model.read(memory, frames, 3, known=known, sample=False)
     filled = torch.where(known, frames, mean_picture(model, memory))
     for step in steps:
-        torch.testing.assert_close(step, model.read(memory, filled, 1)[0])
+        torch.testing.assert_close(step, model.read(memory, filled, 1, sample=False)[0])
         filled = torch.where(known, frames, step)
 
 
 def test_what_is_under_the_mask_does_not_matter(model, memory):
     frames, known = waves(4, 8, seed=1), torch.ones(8, 8, dtype=torch.bool)
     known[:, 4:] = False
-    steps = [model.read(memory, torch.where(known, frames, colour), 2, known=known) for colour in (0.0, 1.0)]
+    steps = [
+        model.read(memory, torch.where(known, frames, colour), 2, known=known, sample=False) for colour in (0.0, 1.0)
+    ]
     assert torch.equal(*steps)
-    nothing = model.read(memory, frames, 2, known=torch.tensor(False))
+    nothing = model.read(memory, frames, 2, known=torch.tensor(False), sample=False)
     torch.testing.assert_close(nothing, nothing[:, :1].expand_as(nothing))
-    everything = model.read(memory, frames, 2, known=torch.tensor(True))
-    assert torch.equal(everything, model.read(memory, frames, 1).expand_as(everything))
+    everything = model.read(memory, frames, 2, known=torch.tensor(True), sample=False)
+    assert torch.equal(everything, model.read(memory, frames, 1, sample=False).expand_as(everything))
 
 
 @pytest.mark.parametrize("known", [torch.ones(4, 3, 8, 8), torch.ones(5, 1, 8, 8) > 0, torch.ones(2, 4, 3, 8, 8) > 0])
@@ -272,7 +278,7 @@ def test_the_missing_half_is_filled_in(shipped_model, china):
     known = torch.ones(32, 32, dtype=torch.bool)
     known[:, 16:] = False
     right = (..., slice(16, None))
-    filled = shipped_model.read(memory, frames, 4, known=known)[-1]
+    filled = shipped_model.read(memory, frames, 4, known=known, sample=False)[-1]
     guess = mean_picture(shipped_model, memory)
     assert (filled - frames)[right].square().mean() < 0.6 * (guess - frames)[right].square().mean()
 
@@ -291,8 +297,9 @@ def test_a_resized_model_keeps_its_networks_prior_and_fingerprint(mixture, china
     assert memory.usage.shape == (20,)
     assert memory.state.row_mean.shape == (20, 3, 200)
     # Each can use what the other wrote.
-    assert mixture.generate(memory, 1, by_cluster=True).shape == (20, 1, 3, 32, 32)
-    torch.testing.assert_close(mixture.read(memory, frames[:4], 2), wide.read(memory, frames[:4], 2))
+    assert mixture.generate(memory, 1, cluster=19).shape == (1, 3, 32, 32)
+    read = [model.read(memory, frames[:4], 2, sample=False) for model in (mixture, wide)]
+    torch.testing.assert_close(*read)
     assert torch.equal(
         mixture.score(memory, frames[:4], generator=seeded()), wide.score(memory, frames[:4], generator=seeded())
     )
@@ -323,7 +330,8 @@ def test_a_memory_on_another_device_is_refused():
     ("use", "message"),
     [
         (lambda model, memory: model.generate(memory, 0), "count must be a whole number of at least 1, got 0"),
-        (lambda model, memory: model.generate(memory, -1, by_cluster=True), "count must be .* got -1"),
+        (lambda model, memory: model.generate(memory, -1, cluster=0), "count must be .* got -1"),
+        (lambda model, memory: model.generate(memory, 1, cluster=3), r"cluster must lie in 0 \.\. 2, got 3"),
         (lambda model, memory: model.read(memory, waves(2, 8), 0), "steps must be .* got 0"),
         (lambda model, memory: model.score(memory, waves(2, 8), samples=0), "samples must be .* got 0"),
         (lambda model, memory: model.write(waves(2, 8), iterations=0), "iterations must be .* got 0"),

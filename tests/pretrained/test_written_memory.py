@@ -24,17 +24,17 @@ def test_a_written_memory_comes_back_as_it_was(kind, tmp_path):
     assert vars(loaded).keys() == vars(memory).keys()
     for name in ("frames", "model", "fingerprint"):
         assert getattr(loaded, name) == getattr(memory, name)
-    assert loaded.memory.config() == memory.memory.config()
-    assert type(loaded.memory) is type(memory.memory)
+    assert loaded.empty.config() == memory.empty.config()
+    assert type(loaded.empty) is type(memory.empty)
     tensors = zip(
-        [*vars(memory.state).values(), *memory.assignments.tensors().values(), memory.usage],
-        [*vars(loaded.state).values(), *loaded.assignments.tensors().values(), loaded.usage],
+        [*vars(memory.state).values(), *memory.choice.tensors().values(), memory.usage],
+        [*vars(loaded.state).values(), *loaded.choice.tensors().values(), loaded.usage],
         strict=True,
     )
     assert all(torch.equal(one, other) and one.dtype == other.dtype for one, other in tensors)
     assert loaded.nbytes == memory.nbytes
-    for use in (lambda m: model.generate(m, 4, generator=seeded()), lambda m: model.read(m, waves(2, 8), 2)):
-        assert torch.equal(use(loaded), use(memory))
+    for use in (model.generate, lambda m, n, **draws: model.read(m, waves(2, 8), n, **draws)):
+        assert torch.equal(use(loaded, 4, generator=seeded()), use(memory, 4, generator=seeded()))
     assert torch.equal(
         model.score(loaded, waves(2, 8), generator=seeded()), model.score(memory, waves(2, 8), generator=seeded())
     )
@@ -45,7 +45,7 @@ def test_learned_scales_go_with_the_memory(tmp_path):
     memory = model.write(waves(5, 8))
     memory.save(tmp_path / "a.memory")
     assert float(model.memory.noise_var) != 0.4
-    assert LOAD(tmp_path / "a.memory").memory.noise_var == model.memory.noise_var
+    assert LOAD(tmp_path / "a.memory").empty.noise_var == model.memory.noise_var
 
 
 def test_a_file_of_a_shipped_model_is_small_and_holds_no_picture(mixture, china, tmp_path):
@@ -113,7 +113,7 @@ def test_a_file_without_all_its_tensors_is_refused(saved, drop):
 )
 def test_a_file_that_does_not_say_who_wrote_it_is_refused(saved, written):
     rewrite(saved, written=written)
-    with pytest.raises(MemoryFileError, match=r"a\.memory lacks or misnames what a model wrote .*write it again"):
+    with pytest.raises(MemoryFileError, match=r"a\.memory lacks or misnames what was written .*write it again"):
         LOAD(saved)
 
 
