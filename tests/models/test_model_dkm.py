@@ -8,7 +8,7 @@ import pytest
 import torch
 from model_zoo import as_likely, close, close_terms, frames, make, recorded_draws
 
-from vbmem.distributions import MatrixNormal
+from matrix_normal import MatrixNormal
 from vbmem.models import DKMConfig, FrameFormat
 
 

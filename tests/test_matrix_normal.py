@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from vbmem.distributions import MatrixNormal
+from matrix_normal import MatrixNormal
 
 
 def random_pair(*batch: int, rows: int = 3, columns: int = 4) -> tuple[MatrixNormal, MultivariateNormal]:

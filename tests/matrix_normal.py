@@ -1,4 +1,4 @@
-"""The matrix-normal distribution with identity column covariance (paper, appendix D.1 and D.2)."""
+"""The matrix normal with identity column covariance (paper, appendix D.1 and D.2), an oracle for the tests."""
 
 from __future__ import annotations
 
