@@ -261,10 +261,16 @@ def _memory_for(state: MemoryState, noise: float) -> MixtureMemory:
     """Rows and locations around 0, with the variances that give this state the highest bound."""
     clusters, rows, size = state.row_mean.shape[-3:]
     loc_var = (state.loc_mean.square().mean(-1) + state.loc_var).mean()
-    row_var = (state.row_mean.square().mean(-1) + state.row_cov.diagonal(dim1=-2, dim2=-1)).sum()  # of [.., H, K]
-    row_var = row_var / max(state.row_mean[..., 0].numel(), 1)
-    noise_var, row_var, loc_var = (max(float(scale), FLOOR) for scale in (noise, row_var, loc_var))
-    return MixtureMemory(size, rows, clusters, noise_var=noise_var, row_var=row_var, loc_var=loc_var)
+    spread = state.row_mean.square().mean(-1) + state.row_cov.diagonal(dim1=-2, dim2=-1)  # [.., H, K]
+    row_var = spread.sum() / max(spread.numel(), 1)
+    return MixtureMemory(
+        size,
+        rows,
+        clusters,
+        noise_var=max(noise, FLOOR),
+        row_var=max(float(row_var), FLOOR),
+        loc_var=max(float(loc_var), FLOOR),
+    )
 
 
 def _pass(codes: Tensor, state: MemoryState, memory: MixtureMemory) -> tuple[Statistics, Tensor, Tensor]:

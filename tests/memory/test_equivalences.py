@@ -210,7 +210,7 @@ PRIORS = [
     (name, argument)
     for name in MEMORIES
     for argument in ("row_mean", "row_var", "loc_mean", "loc_var")
-    if name.endswith("general") and argument in make_problem(name).memory.prior_names
+    if name.endswith("general") and argument in make_problem(name).memory.config()
 ]
 
 

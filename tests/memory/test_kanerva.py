@@ -13,7 +13,7 @@ CODES = normal(T, C)
 
 @pytest.fixture
 def memory() -> KanervaMemory:
-    return KanervaMemory(C, K, 0.4, 0.7, row_mean=normal(K, C, seed=1), row_var=covariance(K, seed=2))
+    return KanervaMemory(C, K, 0.4, noise_var=0.7, row_mean=normal(K, C, seed=1), row_var=covariance(K, seed=2))
 
 
 def project(z, R, sigma2):

@@ -136,7 +136,7 @@ def memory_divergences(
     R, U, mu, v, theta, mu_w, Sigma_w = letters(memory, state, addresses)
     episodes, length = means.shape[:2]
     _, G, H, K, C = R.shape
-    prior = {name: float(value) for name, value in memory.config().items()}
+    prior = {name: float(value) for name, value in memory.config().items() if name != "choice"}
     noise_std = prior["noise_var"] ** 0.5
     loc_var = prior["row_var"] if memory.kind == "categorical" else prior.get("loc_var")
     identity = torch.eye(K, dtype=means.dtype)

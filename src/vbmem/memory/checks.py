@@ -51,9 +51,9 @@ def check_positive(name: str, value: float | Tensor, *, diagonal: bool = False) 
         raise ValueError(f"{name} must be positive and finite, got {value}")
 
 
-def check_shape(name: str, value: Tensor, *expected: int) -> None:
-    """The last dimensions of a tensor."""
-    if tuple(value.shape[-len(expected) :]) != expected:
+def check_shape(name: str, value: float | Tensor, *expected: int) -> None:
+    """The last dimensions of a tensor; a single number has any shape."""
+    if isinstance(value, Tensor) and value.ndim and tuple(value.shape[-len(expected) :]) != expected:
         sizes = ", ".join(map(str, expected))
         raise ValueError(f"{name} must have the shape [.., {sizes}], got {list(value.shape)}")
 

@@ -114,7 +114,7 @@ class WeightedChoice(Choice):
         return {"weights": self.weights}
 
 
-UNIFORM = UniformChoice()
+UNIFORM: Choice = UniformChoice()
 
 
 def smoothed_usage(count: Tensor, base: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ fixed variance, and the memory is updated by recursive least squares, frame afte
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -37,42 +38,38 @@ def _project(codes: Tensor, rows: Tensor, noise_var: Tensor) -> Tensor:
     return codes @ rows.mT @ inverse
 
 
+@dataclass(repr=False, eq=False)
 class KanervaMemory(Memory):
     """K rows written by the Dynamic Kanerva Machine's rules.
 
     Args:
+        code_size: C, the size of a code.
+        rows: K.
         address_var: the fixed variance of q(w), which is N(mean, address_var I).
+        noise_var: sigma_z^2.
+        row_var: U_0, a number times I or a matrix [.., K, K].
         row_mean: R_0. At R_0 = 0 every address is 0 and nothing is ever written, so by default R_0 is drawn once
             from N(0, 0.05^2), always the same draw.
     """
 
+    address_var: Scale = 0.3
+    _: KW_ONLY
+    row_mean: Scale = None  # type: ignore[assignment]
+
     kind = "kanerva"
-    prior_names = ("address_var", "noise_var", "row_var", "row_mean")
     _online_step = staticmethod(online_step)
+
+    def __post_init__(self) -> None:
+        self._drawn = self.row_mean is None
+        if self._drawn:
+            shape = check_size("rows", self.rows), check_size("code_size", self.code_size)
+            self.row_mean = R0_SCALE * torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        super().__post_init__()
+        check_positive("address_var", self.address_var)
 
     def compile(self) -> None:
         """Compile what the online write repeats for every frame."""
         self._online_step = torch.compile(online_step, fullgraph=True, dynamic=False)
-
-    def __init__(
-        self,
-        code_size: int,
-        rows: int,
-        address_var: Scale = 0.3,
-        noise_var: Scale = 1.0,
-        *,
-        row_mean: Scale | None = None,
-        row_var: Scale = 1.0,
-    ) -> None:
-        self._drawn = row_mean is None
-        if row_mean is None:
-            generator = torch.Generator().manual_seed(0)
-            row_mean = R0_SCALE * torch.randn(
-                check_size("rows", rows), check_size("code_size", code_size), generator=generator
-            )
-        check_positive("address_var", address_var)
-        self.address_var = address_var
-        super().__init__(code_size, rows, noise_var=noise_var, row_var=row_var, row_mean=row_mean)
 
     @full_precision
     def write(self, codes: Tensor) -> tuple[MemoryState, Addresses]:

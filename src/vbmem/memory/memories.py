@@ -11,18 +11,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from vbmem.memory.checks import check_size
 from vbmem.memory.choice import UNIFORM, Choice
-from vbmem.memory.reading import Scale, as_tensor
+from vbmem.memory.reading import LocatedMemory, Scale, as_tensor
 from vbmem.memory.state import MemoryState
 from vbmem.memory.writing import VariationalMemory
 
 
+@dataclass(repr=False, eq=False)
 class GaussianMemory(VariationalMemory):
     """z ~ N(M'w, sigma_z^2 I), w ~ N(0, I_K), M ~ MN(R_0, U_0, I): probabilistic factor analysis of an episode.
 
@@ -38,18 +39,8 @@ class GaussianMemory(VariationalMemory):
     default_start = "random"
     default_iterations = 50
 
-    def __init__(
-        self,
-        code_size: int,
-        rows: int,
-        *,
-        noise_var: Scale = 1.0,
-        row_var: Scale = 1.0,
-        row_mean: Scale = 0.0,
-    ) -> None:
-        super().__init__(code_size, rows, noise_var=noise_var, row_var=row_var, row_mean=row_mean)
 
-
+@dataclass(repr=False, eq=False)
 class CategoricalMemory(VariationalMemory):
     """z ~ N(M_s, sigma_z^2 I), s ~ p(s): each frame uses one row of M ~ MN(R_0, diag(u_0), I).
 
@@ -64,22 +55,12 @@ class CategoricalMemory(VariationalMemory):
         choice: p(s), which row a frame uses; uniform, as in the paper.
     """
 
+    _: KW_ONLY
+    choice: Choice = UNIFORM
+
     kind = "categorical"
-    prior_names = ("noise_var", "row_var", "row_mean", "choice")
     default_start = "data"
     default_iterations = 2
-
-    def __init__(
-        self,
-        code_size: int,
-        rows: int,
-        *,
-        noise_var: Scale = 1.0,
-        row_var: Scale = 1.0,
-        row_mean: Scale = 0.0,
-        choice: Choice = UNIFORM,
-    ) -> None:
-        super().__init__(code_size, rows, rows, noise_var=noise_var, row_var=row_var, row_mean=row_mean, choice=choice)
 
     @property
     def _row_var_shape(self) -> tuple[int, ...]:
@@ -102,7 +83,8 @@ class CategoricalMemory(VariationalMemory):
         return empty.row_cov, torch.full_like(empty.loc_var, 1 / self.code_size)
 
 
-class ShiftedGaussianMemory(VariationalMemory):
+@dataclass(repr=False, eq=False)
+class ShiftedGaussianMemory(LocatedMemory, VariationalMemory):
     """z ~ N(M'w + b, sigma_z^2 I), b ~ N(mu_b0, v_b0 I): a Gaussian memory that learns the episode's mean.
 
     Args:
@@ -116,33 +98,12 @@ class ShiftedGaussianMemory(VariationalMemory):
     """
 
     kind = "shifted"
-    prior_names = ("noise_var", "row_var", "row_mean", "loc_var", "loc_mean")
     default_start = "random"
     default_iterations = 50
 
-    def __init__(
-        self,
-        code_size: int,
-        rows: int,
-        *,
-        noise_var: Scale = 1.0,
-        row_var: Scale = 1.0,
-        row_mean: Scale = 0.0,
-        loc_var: Scale = 1.0,
-        loc_mean: Scale = 0.0,
-    ) -> None:
-        super().__init__(
-            code_size,
-            rows,
-            noise_var=noise_var,
-            row_var=row_var,
-            row_mean=row_mean,
-            loc_var=loc_var,
-            loc_mean=loc_mean,
-        )
 
-
-class MixtureMemory(VariationalMemory):
+@dataclass(repr=False, eq=False)
+class MixtureMemory(LocatedMemory, VariationalMemory):
     """H clusters, each a shifted Gaussian memory of K rows; a frame belongs to one of them. Resizable.
 
     The default prior expects code coordinates of variance K; codes on another scale need a prior of their own, or they
@@ -160,37 +121,25 @@ class MixtureMemory(VariationalMemory):
         choice: p(s), which cluster a frame comes from; uniform, as in the paper.
     """
 
+    clusters: int = field()
+    _: KW_ONLY
+    noise_var: Scale = None  # type: ignore[assignment]
+    row_var: Scale = 0.4
+    loc_var: Scale = None  # type: ignore[assignment]
+    choice: Choice = UNIFORM
+
     kind = "mixture"
     sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows", "clusters")
     fewest_rows = 0
-    prior_names = ("noise_var", "row_var", "row_mean", "loc_var", "loc_mean", "choice")
     default_start = "kmeans++"
     default_iterations = 10
 
-    def __init__(
-        self,
-        code_size: int,
-        rows: int,
-        clusters: int,
-        *,
-        noise_var: Scale | None = None,
-        row_var: Scale = 0.4,
-        row_mean: Scale = 0.0,
-        loc_var: Scale | None = None,
-        loc_mean: Scale = 0.0,
-        choice: Choice = UNIFORM,
-    ) -> None:
-        super().__init__(
-            code_size,
-            rows,
-            clusters,
-            noise_var=0.2 * max(rows, 1) if noise_var is None else noise_var,
-            row_var=row_var,
-            row_mean=row_mean,
-            loc_var=0.4 * max(rows, 1) if loc_var is None else loc_var,
-            loc_mean=loc_mean,
-            choice=choice,
-        )
+    def __post_init__(self) -> None:
+        if self.noise_var is None:
+            self.noise_var = 0.2 * max(self.rows, 1)
+        if self.loc_var is None:
+            self.loc_var = 0.4 * max(self.rows, 1)
+        super().__post_init__()
 
     def _row_spread(self, part_size: int) -> float:
         return 1 / part_size
@@ -201,6 +150,7 @@ class MixtureMemory(VariationalMemory):
         return (identity / part_size).expand_as(empty.row_cov), empty.loc_var
 
 
+@dataclass(repr=False, eq=False)
 class TreeMemory(MixtureMemory):
     """The code is cut into G partitions, each with a mixture memory of its own.
 
@@ -211,18 +161,25 @@ class TreeMemory(MixtureMemory):
         rows: K, the factor rows of a cluster.
         clusters: H, of every partition.
         partitions: G, a divisor of C.
-        **prior: what `MixtureMemory` takes by name (noise_var, row_var, row_mean, loc_var, loc_mean, choice), the same
-            for every partition.
+        noise_var: sigma_z^2, by default 0.2 K.
+        row_var: U_0, a number times I or a matrix [.., K, K].
+        row_mean: R_0, a number or [.., K, C], the same for every cluster.
+        loc_var: v_b0 of the clusters' locations, by default 0.4 K.
+        loc_mean: mu_b0, a number or [.., C], the same for every cluster.
+        choice: p(s), which cluster a frame comes from, for every partition by itself; uniform, as in the paper.
     """
 
-    kind = "tree"
-    sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows", "clusters", "partitions")
+    partitions: int = field()
 
-    def __init__(self, code_size: int, rows: int, clusters: int, partitions: int, **prior: Any) -> None:
-        self.partitions = check_size("partitions", partitions)
-        if code_size % partitions:
-            raise ValueError(f"partitions={partitions} does not divide code_size={code_size}; choose a divisor")
-        super().__init__(code_size, rows, clusters, **prior)
+    kind = "tree"
+    sizes = ("code_size", "rows", "clusters", "partitions")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.code_size % self.partitions:
+            raise ValueError(
+                f"partitions={self.partitions} does not divide code_size={self.code_size}; choose a divisor"
+            )
 
     def split(self, codes: Tensor) -> Tensor:
         parts: Tensor = codes.unflatten(-1, (self.partitions, -1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Self
 
 import torch
@@ -21,77 +22,59 @@ from vbmem.memory.checks import (
     check_state,
     full_precision,
 )
-from vbmem.memory.choice import UNIFORM, Choice, Predictive
+from vbmem.memory.choice import UNIFORM, Predictive
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
 
 Scale = float | Tensor
 
 
+@dataclass(repr=False, eq=False)
 class Memory(ABC):
     """A latent-space memory over codes of size C, and the prior it starts from.
 
-    Args:
-        code_size: C.
-        rows: K, the factor rows of a cluster.
-        clusters: H.
-        noise_var: sigma_z^2, a positive number (or a scalar tensor, which may be trained).
-        row_var: U_0 = row_var * I, or a full matrix [.., K, K].
-        row_mean: R_0, a number or [.., K, C], the same for every cluster.
-        loc_var: v_b0 of the cluster locations, or None for a memory without them.
-        loc_mean: mu_b0, a number or [.., C].
-        choice: p(s), which cluster a frame comes from; uniform, as in the paper.
-
     Leading dimensions of the prior's tensors are batch dimensions and broadcast against those of the codes.
+
+    Args:
+        code_size: C, the size of a code.
+        rows: K, the factor rows of a cluster.
+        noise_var: sigma_z^2, a positive number (or a scalar tensor, which may be trained).
+        row_var: U_0, a number times I or a matrix [.., K, K].
+        row_mean: R_0, a number or [.., K, C], the same for every cluster.
     """
+
+    code_size: int
+    rows: int
+    _: KW_ONLY
+    noise_var: Scale = 1.0
+    row_var: Scale = 1.0
+    row_mean: Scale = 0.0
+
+    # Not fields: what only some memories can be told.
+    clusters = 1
+    partitions = 1
+    choice = UNIFORM
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Memory]]] = {}
     """Every memory there is by its kind, so that a file or a setting can name it."""
     sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows")
     fewest_rows: ClassVar[int] = 1
-    partitions: int = 1
-    """G, into which a code is cut."""
-    prior_names: ClassVar[tuple[str, ...]] = ("noise_var", "row_var", "row_mean")
     _bound = staticmethod(engine.bound_of_codes)
 
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
             Memory.kinds[cls.kind] = cls
 
-    def __init__(
-        self,
-        code_size: int,
-        rows: int,
-        clusters: int = 1,
-        *,
-        noise_var: Scale,
-        row_var: Scale,
-        row_mean: Scale = 0.0,
-        loc_var: Scale | None = None,
-        loc_mean: Scale = 0.0,
-        choice: Choice = UNIFORM,
-    ) -> None:
-        self.code_size = check_size("code_size", code_size)
-        self.rows = check_size("rows", rows, least=self.fewest_rows)
-        self.clusters = check_size("clusters", clusters)
-        self.noise_var, self.row_var, self.row_mean = noise_var, row_var, row_mean
-        self.loc_var, self.loc_mean, self.choice = loc_var, loc_mean, choice
-        self._check_prior()
-
-    def _check_prior(self) -> None:
+    def __post_init__(self) -> None:
+        for name in self.sizes:
+            check_size(name, getattr(self, name), least=self.fewest_rows if name == "rows" else 1)
         self.choice.log_prior(self.layout[0], torch.empty(()))
         check_positive("noise_var", self.noise_var)
         check_positive("row_var", self.row_var, diagonal=len(self._row_var_shape) == 2)
-        if self.loc_var is not None:
-            check_positive("loc_var", self.loc_var)
         if isinstance(self.noise_var, Tensor) and self.noise_var.ndim:
             raise ValueError(f"noise_var must be one number, got a tensor of shape {list(self.noise_var.shape)}")
-        if isinstance(self.row_var, Tensor) and self.row_var.ndim:
-            check_shape("row_var", self.row_var, *self._row_var_shape)
-        if isinstance(self.row_mean, Tensor) and self.row_mean.ndim:
-            check_shape("row_mean", self.row_mean, self.rows, self.code_size)
-        if isinstance(self.loc_mean, Tensor) and self.loc_mean.ndim:
-            check_shape("loc_mean", self.loc_mean, self.code_size)
+        check_shape("row_var", self.row_var, *self._row_var_shape)
+        check_shape("row_mean", self.row_mean, self.rows, self.code_size)
 
     @property
     def _row_var_shape(self) -> tuple[int, ...]:
@@ -103,7 +86,7 @@ class Memory(ABC):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments: sizes and prior."""
-        return {name: getattr(self, name) for name in (*self.sizes, *self.prior_names)}
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def resize(self, **sizes: int) -> Self:
         """A memory with the same prior and other sizes, for example `resize(clusters=100)`.
@@ -145,13 +128,8 @@ class Memory(ABC):
         return row_mean, row_var
 
     def _location_prior(self, like: Tensor) -> tuple[Tensor, Tensor] | None:
-        """mu_b0 [.., 1 or H, C] and v_b0 [.., 1 or H], if there are locations."""
-        if self.loc_var is None:
-            return None
-        loc_mean = as_tensor(self.loc_mean, like)
-        if loc_mean.ndim == 0:
-            loc_mean = loc_mean.expand(self.code_size)
-        return loc_mean.unsqueeze(-2), as_tensor(self.loc_var, like).unsqueeze(-1)
+        """mu_b0 [.., 1 or H, C] and v_b0 [.., 1 or H], where there are locations."""
+        return None
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -352,6 +330,26 @@ class Memory(ABC):
     ) -> Tensor:
         prior = self.prior(state.row_mean)
         return self.join(engine.emit(state, prior, clusters, weights, generator, sample=sample))
+
+
+@dataclass(repr=False, eq=False)
+class LocatedMemory(Memory):
+    """A memory whose clusters have locations b_h ~ N(mu_b0, v_b0 I)."""
+
+    _: KW_ONLY
+    loc_var: Scale = 1.0
+    loc_mean: Scale = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("loc_var", self.loc_var)
+        check_shape("loc_mean", self.loc_mean, self.code_size)
+
+    def _location_prior(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        loc_mean = as_tensor(self.loc_mean, like)
+        if loc_mean.ndim == 0:
+            loc_mean = loc_mean.expand(self.code_size)
+        return loc_mean.unsqueeze(-2), as_tensor(self.loc_var, like).unsqueeze(-1)
 
 
 def as_tensor(value: Scale, like: Tensor) -> Tensor:

@@ -114,7 +114,7 @@ class MemoryModel(CodedModel):
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:
             for name in ("noise_var", "row_var", "loc_var"):
-                if (value := getattr(self.memory, name)) is not None:
+                if (value := getattr(self.memory, name, None)) is not None:
                     self.log_scales[name] = nn.Parameter(torch.tensor(float(value)).log())
 
     def scaled_memory(self) -> VariationalMemory:
