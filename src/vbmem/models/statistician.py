@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
-from vbmem.nets import CodeHead, CodePosterior, Style
+from vbmem.models.settings import StatisticianConfig
+from vbmem.nets import CodeHead, CodePosterior
 from vbmem.nets.layers import dense
 from vbmem.nets.precision import at_least_float32
-
-
-@dataclass(frozen=True)
-class StatisticianConfig:
-    """A context c ~ N(0, I) for the whole episode, and codes z_t ~ p(z | c)."""
-
-    code_size: int = 200
-    context_size: int = 6400
-    filters: int = 32
-    style: Style = "basic"
-
-    def build(self, frame: FrameFormat) -> NeuralStatistician:
-        return NeuralStatistician(self, frame)
 
 
 class NeuralStatistician(EpisodicModel):

@@ -1,14 +1,12 @@
 """What encoder and decoder share: the two styles, the residual block, the checks of their arguments."""
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor, nn
 
 from vbmem.nets.layers import residual_conv
 from vbmem.nets.precision import at_least_float32
 
-Style = Literal["basic", "improved"]
+Style = str
 """`basic`: batch norm and ReLU (appendix F.1). `improved`: group norm and swish (appendix F.2)."""
 
 SMALLEST_IMAGE = 8
@@ -80,5 +78,5 @@ def check_arguments(image_size: int, channels: int, filters: int, style: Style) 
 
 def check_style(style: Style) -> None:
     """Raise ValueError unless the style is one of the two."""
-    if style not in get_args(Style):
+    if style not in ("basic", "improved"):
         raise ValueError(f"the style must be 'basic' or 'improved', not {style!r}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 
-from vbmem.models import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
-from vbmem.train.config import DataConfig, RunConfig, Stage
+from vbmem.data.settings import DataConfig
+from vbmem.models.settings import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
+from vbmem.train.settings import RunConfig, Stage
 
 # Appendix F.1: quantitative experiments.
 QUANTITATIVE: dict[str, ModelConfig] = {

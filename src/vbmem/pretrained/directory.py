@@ -16,11 +16,12 @@ from safetensors.torch import save
 
 from vbmem.errors import CheckpointError, ModelError
 from vbmem.files import read_tensors, write_atomically
-from vbmem.models import EpisodicModel, FrameFormat, MemoryModel
+from vbmem.models.base import EpisodicModel, FrameFormat
+from vbmem.models.memory_model import MemoryModel
+from vbmem.models.settings import ModelConfig, from_dict, to_dict
 from vbmem.pretrained.card import HUB, render_card
 from vbmem.pretrained.model import Model
 from vbmem.train.checkpoint import Tensors, load_checkpoint, under_prefix
-from vbmem.train.config import model_from_dict, to_dict
 from vbmem.train.runs import read_run
 
 FORMAT, VERSION = "vbmem.model", 1
@@ -158,7 +159,8 @@ def read_json(path: Path) -> dict[str, Any]:
 def _open_model(directory: Path, config: dict[str, Any]) -> tuple[Loaded, Tensors]:
     if (version := config.get("version")) != VERSION:
         raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
-    network = model_from_dict(config["model"]).build(FrameFormat(**config["frame"]))
+    settings = from_dict(ModelConfig, config["model"])  # type: ignore[type-abstract]
+    network = settings.build(FrameFormat(**config["frame"]))
     loaded = Loaded(network, str(config["name"]), dict(config["card"]), dict(config.get("sizes", {})))
     path = directory / WEIGHTS
     if not path.is_file():

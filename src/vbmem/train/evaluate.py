@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from vbmem.data import EpisodeSource
-from vbmem.models import EpisodicModel
+from vbmem.data.episodes import EpisodeSource
+from vbmem.models.base import EpisodicModel
 from vbmem.train.step import graphed
 
 

@@ -14,9 +14,10 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from vbmem.data import ImageSet
+from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
-from vbmem.models import MemoryModel
+from vbmem.models.memory_model import MemoryModel
+from vbmem.models.settings import to_dict
 from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import (
     Progress,
@@ -31,11 +32,11 @@ from vbmem.train.checkpoint import (
     under_prefix,
     with_prefix,
 )
-from vbmem.train.config import RunConfig, to_dict
 from vbmem.train.evaluate import Evaluation
 from vbmem.train.interrupt import AtOnce, deferred_interrupt
 from vbmem.train.log import Display, RunLog
 from vbmem.train.runs import make_model, make_source, read_config, write_config
+from vbmem.train.settings import RunConfig
 from vbmem.train.step import TrainingStep
 
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device

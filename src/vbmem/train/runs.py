@@ -8,12 +8,15 @@ from pathlib import Path
 
 import torch
 
-from vbmem.data import EpisodeSource, ImageSet, Part
+from vbmem.data.episodes import EpisodeSource
+from vbmem.data.image_set import ImageSet
+from vbmem.data.settings import DataConfig, Part
 from vbmem.errors import CheckpointError
 from vbmem.files import write_atomically
-from vbmem.models import EpisodicModel, FrameFormat
+from vbmem.models.base import EpisodicModel, FrameFormat
+from vbmem.models.settings import from_dict, to_dict
 from vbmem.train.checkpoint import load_checkpoint, load_weights
-from vbmem.train.config import DataConfig, RunConfig, from_dict, to_dict
+from vbmem.train.settings import RunConfig
 
 
 def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
@@ -77,6 +80,6 @@ def read_run(run_dir: Path) -> tuple[RunConfig, FrameFormat]:
     try:
         values = json.loads(path.read_text())
         frame = FrameFormat(**values.pop("frame"))
-        return from_dict(values), frame
+        return from_dict(RunConfig, values), frame
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged or was saved by another vbmem ({error})") from error

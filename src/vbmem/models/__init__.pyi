@@ -1,0 +1,22 @@
+from .base import EpisodicModel, Evidence, FrameFormat
+from .dkm import DKM
+from .memory_model import MemoryModel
+from .settings import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
+from .statistician import NeuralStatistician
+from .vae import VAE
+
+__all__ = [
+    "DKM",
+    "VAE",
+    "DKMConfig",
+    "EpisodicModel",
+    "Evidence",
+    "FrameFormat",
+    "MemoryConfig",
+    "MemoryModel",
+    "ModelConfig",
+    "NeuralStatistician",
+    "Regulariser",
+    "StatisticianConfig",
+    "VAEConfig",
+]
