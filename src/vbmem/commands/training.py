@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
@@ -116,9 +116,8 @@ def evaluate(
     if saved.data is None and dataset is None:
         raise ValueError(f"{model} does not say what it was trained on; give --dataset")
     data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
-    data = replace(data, dataset=dataset or data.dataset)
-    images = load_images(data.dataset, data_dir, frame.size, progress=False)
-    result = evaluate_model(replace(saved, data=data), images, split)
+    images = load_images(dataset or data.dataset, data_dir, frame.size, progress=False)
+    result = evaluate_model(saved.network, data, images, split, saved.seed)
     print(dumps({"model": model, "split": split, **result}, indent=1))
 
 
