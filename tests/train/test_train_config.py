@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from vbmem.models import DKMConfig, MemoryConfig, Regulariser, StatisticianConfig, VAEConfig
+from vbmem.models import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
+from vbmem.models.settings import from_dict, to_dict
 from vbmem.paper.presets import PRESETS
 from vbmem.train import DataConfig, RunConfig, Stage
-from vbmem.train.config import MODEL_KINDS, from_dict, to_dict
 
 UNUSUAL = {
     "defaults": RunConfig(),
@@ -28,13 +28,13 @@ each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.ke
 
 @each_config
 def test_a_configuration_survives_a_round_trip(config):
-    assert from_dict(to_dict(config)) == config
-    assert from_dict(json.loads(json.dumps(to_dict(config), allow_nan=False))) == config
+    assert from_dict(RunConfig, to_dict(config)) == config
+    assert from_dict(RunConfig, json.loads(json.dumps(to_dict(config), allow_nan=False))) == config
 
 
 @each_config
 def test_the_types_survive_as_well(config):
-    again = from_dict(json.loads(json.dumps(to_dict(config))))
+    again = from_dict(RunConfig, json.loads(json.dumps(to_dict(config))))
     assert type(again.model) is type(config.model)
     assert type(again.stages) is tuple
     assert [type(stage.regulariser) for stage in again.stages] == [type(stage.regulariser) for stage in config.stages]
@@ -53,17 +53,17 @@ def test_presets_are_different_runs():
 
 def test_models_carry_their_kind():
     kinds = {"vae": VAEConfig(), "statistician": StatisticianConfig(), "dkm": DKMConfig(), "memory": MemoryConfig()}
-    assert kinds.keys() == MODEL_KINDS.keys()
+    assert kinds.keys() == ModelConfig.kinds.keys()
     for kind, model in kinds.items():
         values = to_dict(RunConfig(model=model))
         assert values["model"]["kind"] == kind
-        assert from_dict(values).model == model
+        assert from_dict(RunConfig, values).model == model
 
 
 def test_what_is_missing_takes_its_default():
-    assert from_dict({}) == RunConfig()
-    assert from_dict({"stages": [{"epochs": 3}]}) == RunConfig(stages=(Stage(3),))
-    assert from_dict({"model": {"kind": "memory", "rows": 3}}).model == MemoryConfig(rows=3)
+    assert from_dict(RunConfig, {}) == RunConfig()
+    assert from_dict(RunConfig, {"stages": [{"epochs": 3}]}) == RunConfig(stages=(Stage(3),))
+    assert from_dict(RunConfig, {"model": {"kind": "memory", "rows": 3}}).model == MemoryConfig(rows=3)
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_what_is_missing_takes_its_default():
 )
 def test_unknown_settings_are_refused(values):
     with pytest.raises(ValueError, match=r"unknown settings (colour|rows)"):
-        from_dict(values)
+        from_dict(RunConfig, values)
 
 
 def test_all_unknown_settings_are_named():
     with pytest.raises(ValueError, match="unknown settings colour, shape; was this saved by a newer vbmem"):
-        from_dict({"shape": 1, "seed": 2, "colour": 3})
+        from_dict(RunConfig, {"shape": 1, "seed": 2, "colour": 3})
 
 
 def test_an_unknown_kind_of_model_is_refused():
     with pytest.raises(ValueError, match="gan"):
-        from_dict({"model": {"kind": "gan"}})
+        from_dict(RunConfig, {"model": {"kind": "gan"}})
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Callable
 from csv import writer
+from dataclasses import replace
 from json import loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -150,14 +151,15 @@ def models(json: bool = False) -> None:
     """
     bound, rows = "test bound, nats a frame", []
     for name in shipped():
-        network, _, card, _ = load_network(name)
+        saved = load_network(name)
+        network = saved.network
         rows.append(
             {
                 "model": name,
                 "kind": getattr(network.config, "memory", type(network).__name__.lower()),
                 "frame": f"{network.frame.size} x {network.frame.size} x {network.frame.channels}",
                 "parameters": sum(parameter.numel() for parameter in network.parameters()),
-                bound: card.get(bound, ""),
+                bound: saved.card.get(bound, ""),
             }
         )
     show(rows, json)
@@ -189,8 +191,9 @@ def export(
     """
     if out is None and push is None:
         raise ValueError("give --out DIRECTORY, --push USER/NAME, or both: where the model is to be saved")
-    network, own_name, card, sizes = load_network(run)
-    if out is not None and (out / "best.safetensors").exists():
+    saved = load_network(run)
+    card = saved.card
+    if out is not None and (out / "last.safetensors").exists():
         raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
     if evaluation is not None:
         card |= _facts(
@@ -211,10 +214,10 @@ def export(
             raise ValueError(f"a fact must be NAME=VALUE, got {fact!r}")
         card[key] = value
     dtype = torch.float16 if half else torch.float32
-    name = HUB + push if push is not None else name or own_name
+    name = HUB + push if push is not None else name or saved.name
     with TemporaryDirectory() as unnamed:
         directory = out or Path(unnamed)
-        save_network(network, directory, name, card, sizes=sizes, dtype=dtype)
+        save_network(replace(saved, name=name, card=card), directory, dtype=dtype)
         if out is not None:
             _say(f"exported {name} to {out}")
         if push is not None:

@@ -16,7 +16,9 @@ from vbmem.commands.listing import show
 from vbmem.data import Part, load_images
 from vbmem.paper.presets import PRESETS, get_preset
 from vbmem.pretrained import load_network
-from vbmem.train import DataConfig, Evaluation, RunConfig, Trainer, make_source, read_config
+from vbmem.train.evaluation import evaluate as evaluate_model
+from vbmem.train.loop import Trainer
+from vbmem.train.settings import DataConfig, RunConfig
 
 console = Console()
 Device = Literal["auto", "cpu", "cuda"]
@@ -109,19 +111,13 @@ def evaluate(
         data_dir: where data sets lie or are downloaded to.
         device: where to run.
     """
-    chosen = pick_device(device)
-    network, _, card, _ = load_network(model, chosen)
-    seed = int(card.get("seed", 0))
-    if (Path(model) / "best.safetensors").is_file():
-        data = read_config(Path(model)).data
-    elif dataset or "data" in card:
-        batch_size, episode_length = map(int, card.get("episodes", "16 x 64").split(" x "))
-        data = DataConfig(str(card.get("data")), batch_size=batch_size, episode_length=episode_length)
-    else:
+    saved = load_network(model, pick_device(device))
+    frame = saved.network.frame
+    if saved.data is None and dataset is None:
         raise ValueError(f"{model} does not say what it was trained on; give --dataset")
-    images = load_images(dataset or data.dataset, data_dir, network.frame.size, progress=False)
-    torch.manual_seed(seed)
-    result = Evaluation(network, make_source(data, images, split, seed, chosen))()
+    data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
+    images = load_images(dataset or data.dataset, data_dir, frame.size, progress=False)
+    result = evaluate_model(saved.network, data, images, split, saved.seed)
     print(dumps({"model": model, "split": split, **result}, indent=1))
 
 

@@ -2,16 +2,15 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vbmem.data.image_set import Images, Labels, check_images, check_labels
+from vbmem.data.settings import EpisodeKind
 from vbmem.errors import DataError
-
-EpisodeKind = Literal["shuffled", "by-label", "views", "repeats"]
 
 
 class EpisodeSource:

@@ -3,17 +3,17 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import Any, Self, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from vbmem.data.settings import Part
 from vbmem.errors import DataError
 from vbmem.files import reading, whole_file
 
 Images: TypeAlias = npt.NDArray[np.uint8]  # [N, H, W, C]
 Labels: TypeAlias = npt.NDArray[np.integer[Any]]  # [N]
-Part = Literal["train", "valid", "test"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,25 +1,6 @@
 """Episodic models: encoder and decoder with a prior, a context or a memory between them."""
 
-from vbmem.models.base import EpisodicModel, Evidence, FrameFormat
-from vbmem.models.dkm import DKM, DKMConfig
-from vbmem.models.memory_model import MemoryConfig, MemoryModel, Regulariser
-from vbmem.models.statistician import NeuralStatistician, StatisticianConfig
-from vbmem.models.vae import VAE, VAEConfig
+import lazy_loader as lazy
 
-ModelConfig = VAEConfig | StatisticianConfig | DKMConfig | MemoryConfig
-
-__all__ = [
-    "DKM",
-    "VAE",
-    "DKMConfig",
-    "EpisodicModel",
-    "Evidence",
-    "FrameFormat",
-    "MemoryConfig",
-    "MemoryModel",
-    "ModelConfig",
-    "NeuralStatistician",
-    "Regulariser",
-    "StatisticianConfig",
-    "VAEConfig",
-]
+# What the stub beside this file lists is imported when it is first used: settings alone need no torch.
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from vbmem.memory import KanervaMemory
 from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, repeat_episodes
-from vbmem.nets import Style
-
-
-@dataclass(frozen=True)
-class DKMConfig:
-    """Deterministic codes, written online into a memory of `rows` rows."""
-
-    code_size: int = 200
-    rows: int = 32
-    filters: int = 32
-    style: Style = "basic"
-    autoencoder: bool = True
-    """Train on the bound plus log p(x | e(x)), as Wu et al. and the reference code do; never part of the bound."""
-
-    def build(self, frame: FrameFormat) -> DKM:
-        return DKM(self, frame)
+from vbmem.models.settings import DKMConfig
 
 
 class DKM(EpisodicModel):

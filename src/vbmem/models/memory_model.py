@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Beta
 
-from vbmem.memory import Addresses, Memory, MemoryState
+from vbmem.memory import Addresses, MemoryState
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
-from vbmem.models.cuda_streams import Beside
-from vbmem.nets import Style
-
-MemoryKind = Literal["gaussian", "categorical", "shifted", "mixture", "tree"]
-Objective = Literal["episode", "generalisation", "online"]
-
-
-@dataclass(frozen=True)
-class Regulariser:
-    """Moves the mean of q(z_t) towards what the memory recalls, in training only (paper, 3.2.3):
-
-    mean <- t mean + (1 - t) recalled,   t = gamma - epsilon + delta s,   s ~ Beta(alpha, beta), one t a frame.
-    """
-
-    gamma: float = 0.5
-    epsilon: float = 0.1
-    delta: float = 0.2
-    alpha: float = 8.0
-    beta: float = 8.0
-
-    def __call__(self, mean: Tensor, recalled: Tensor) -> Tensor:
-        alpha, beta = (torch.full_like(mean[..., 0], x) for x in (self.alpha, self.beta))
-        share = self.gamma - self.epsilon + self.delta * Beta(alpha, beta, validate_args=False).sample()
-        return torch.lerp(recalled, mean, share.unsqueeze(-1))
+from vbmem.models.cuda_streams import SideStream
+from vbmem.models.settings import MemoryConfig, Regulariser
 
 
 class GentleFork(torch.autograd.Function):
@@ -61,40 +37,6 @@ class GentleFork(torch.autograd.Function):
 def _fork(codes: Tensor) -> tuple[Tensor, Tensor]:
     used, written = GentleFork.apply(codes)  # type: ignore[no-untyped-call]
     return used, written
-
-
-@dataclass(frozen=True)
-class MemoryConfig:
-    """A memory between encoder and decoder. Without `iterations` the memory's own number is used."""
-
-    memory: MemoryKind = "mixture"
-    code_size: int = 200
-    rows: int = 6
-    clusters: int = 10
-    """For mixture and tree."""
-    partitions: int = 2
-    """For the tree."""
-    iterations: int | None = None
-    filters: int = 64
-    style: Style = "improved"
-    objective: Objective = "episode"
-    """`generalisation`: write half of the frames, score all. `online`: one pass in random order."""
-    learned_scales: bool = False
-    """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off."""
-
-    def __post_init__(self) -> None:
-        for name, kinds in (("memory", MemoryKind), ("objective", Objective)):
-            if (value := getattr(self, name)) not in get_args(kinds):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, not {value!r}")
-
-    def build(self, frame: FrameFormat) -> MemoryModel:
-        return MemoryModel(self, frame)
-
-    def make_memory(self) -> VariationalMemory:
-        kind = Memory.kinds[self.memory]
-        memory = kind(**{size: getattr(self, size) for size in kind.sizes})
-        assert isinstance(memory, VariationalMemory)
-        return memory
 
 
 class MemoryModel(CodedModel):
@@ -137,21 +79,21 @@ class MemoryModel(CodedModel):
         posterior = repeat_posterior(self.infer(frames), copies)
         means, variances, frames = posterior.mean, posterior.var, repeat_episodes(frames, copies)
         means, to_write = _fork(means) if self.training else (means, means)
-        beside = Beside(frames.device)
-        with beside(to_write, variances):
+        side = SideStream(frames.device)
+        with side(to_write, variances):
             memory = self.scaled_memory()
             state, addresses = self.write(memory, to_write)
             recalled = memory.recall(state, addresses)
         shown = means
         if self.training and self.regulariser is not None:
-            beside.join(recalled)
+            side.join(recalled)
             shown = self.regulariser(means, recalled)
-        with beside(shown):
+        with side(shown):
             terms = memory.bound(shown, state, addresses, variances).terms()
             measured = _memory_share(means, recalled)
         codes = shown + variances.sqrt() * torch.randn_like(shown)
         log_likelihood = self.score(codes, frames)
-        beside.join(*terms.values(), *measured.values())
+        side.join(*terms.values(), *measured.values())
         divergences = {name: term for name, term in terms.items() if name.startswith("kl_")}
         return Evidence(
             log_likelihood=log_likelihood,

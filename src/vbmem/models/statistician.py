@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
-from vbmem.nets import CodeHead, CodePosterior, Style
+from vbmem.models.settings import StatisticianConfig
+from vbmem.nets import CodeHead, CodePosterior
 from vbmem.nets.layers import dense
 from vbmem.nets.precision import at_least_float32
-
-
-@dataclass(frozen=True)
-class StatisticianConfig:
-    """A context c ~ N(0, I) for the whole episode, and codes z_t ~ p(z | c)."""
-
-    code_size: int = 200
-    context_size: int = 6400
-    filters: int = 32
-    style: Style = "basic"
-
-    def build(self, frame: FrameFormat) -> NeuralStatistician:
-        return NeuralStatistician(self, frame)
 
 
 class NeuralStatistician(EpisodicModel):
@@ -33,7 +19,7 @@ class NeuralStatistician(EpisodicModel):
         self.config = config
         self.before_pooling = nn.Sequential(dense(2 * size, 2 * size, bias=True), nn.ReLU())
         self.context_head = _gaussian_head(2 * size, context)
-        self.code_head = CodeHead(embedding_size=2 * size + context, code_size=size, style=config.style)
+        self.code_head = CodeHead(2 * size + context, size, self.head_activation)
         self.code_prior = _gaussian_head(context, size)
 
     def infer_context(self, embeddings: Tensor) -> CodePosterior:

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
-from vbmem.nets import Style
-
-
-@dataclass(frozen=True)
-class VAEConfig:
-    """A variational autoencoder with p(z) = N(0, I)."""
-
-    code_size: int = 200
-    filters: int = 32
-    style: Style = "basic"
-
-    def build(self, frame: FrameFormat) -> VAE:
-        return VAE(self, frame)
+from vbmem.models.settings import VAEConfig
 
 
 class VAE(CodedModel):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 
-from vbmem.models import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
-from vbmem.train.config import DataConfig, RunConfig, Stage
+from vbmem.data.settings import DataConfig
+from vbmem.models.settings import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
+from vbmem.train.settings import RunConfig, Stage
 
 # Appendix F.1: quantitative experiments.
 QUANTITATIVE: dict[str, ModelConfig] = {
     "vae": VAEConfig(),
-    "ns": StatisticianConfig(),
+    "statistician": StatisticianConfig(),
     "dkm": DKMConfig(),
     "gaussian": MemoryConfig("gaussian", rows=32, filters=32, style="basic"),
     "categorical": MemoryConfig("categorical", rows=32, filters=32, style="basic"),

@@ -1,21 +1,6 @@
 """Training and evaluation of episodic models."""
 
-from vbmem.errors import CheckpointError, TrainingError
-from vbmem.train.config import DataConfig, RunConfig, Stage
-from vbmem.train.evaluate import Evaluation
-from vbmem.train.loop import Trainer
-from vbmem.train.runs import load_run, make_model, make_source, read_config
+import lazy_loader as lazy
 
-__all__ = [
-    "CheckpointError",
-    "DataConfig",
-    "Evaluation",
-    "RunConfig",
-    "Stage",
-    "Trainer",
-    "TrainingError",
-    "load_run",
-    "make_model",
-    "make_source",
-    "read_config",
-]
+# What the stub beside this file lists is imported when it is first used: settings alone need no torch.
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from vbmem.data import EpisodeSource
-from vbmem.models import EpisodicModel
+from vbmem.data.episodes import EpisodeSource
+from vbmem.models.base import EpisodicModel
 from vbmem.train.step import graphed
 
 BATCHES = 8

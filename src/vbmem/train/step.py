@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vbmem.data import EpisodeSource
+from vbmem.data.episodes import EpisodeSource
 from vbmem.errors import NumericalError
-from vbmem.models import EpisodicModel
+from vbmem.models.base import EpisodicModel
 
 WARM_UP_STEPS = 3  # real steps, run before the capture so that libraries have made their allocations
 

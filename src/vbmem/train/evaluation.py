@@ -7,9 +7,30 @@ import math
 import torch
 from torch import Tensor
 
-from vbmem.data import EpisodeSource
-from vbmem.models import EpisodicModel
+from vbmem.data.episodes import EpisodeSource
+from vbmem.data.image_set import ImageSet
+from vbmem.data.settings import DataConfig, Part
+from vbmem.models.base import EpisodicModel
+from vbmem.train.runs import make_source
 from vbmem.train.step import graphed
+
+
+def evaluate(network: EpisodicModel, data: DataConfig, images: ImageSet, part: Part, seed: int) -> dict[str, float]:
+    """The bound of a trained model, the same at every call.
+
+    Args:
+        network: the model, on the device where it is to run.
+        data: what an episode is.
+        images: the pictures.
+        part: which of them.
+        seed: of the episodes and of every random variable; that of the training, for the number a table has.
+
+    Returns:
+        What `Evaluation` gives.
+    """
+    torch.manual_seed(seed)
+    source = make_source(data, images, part, seed, next(network.parameters()).device)
+    return Evaluation(network, source)()
 
 
 class Evaluation:

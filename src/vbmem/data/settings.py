@@ -1,0 +1,24 @@
+"""What pictures a model is trained on, and what an episode of them is; loads nothing heavy."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Part = Literal["train", "valid", "test"]
+EpisodeKind = Literal["shuffled", "by-label", "views", "repeats"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which pictures, and what an episode of them is."""
+
+    dataset: str = "cifar10"
+    """A known set, an .npz file, or a folder of pictures."""
+    image_size: int | None = None
+    """Side to which pictures are brought; by default that of the set, for a folder 32."""
+    binary: bool = False
+    """Frames rounded to 0 or 1 and a Bernoulli likelihood."""
+    episodes: EpisodeKind = "shuffled"
+    batch_size: int = 16
+    episode_length: int = 64
+    sources_per_episode: int = 4
+    """For episodes of views and repeats."""

@@ -1,0 +1,16 @@
+from .evaluation import Evaluation, evaluate
+from .loop import Trainer
+from .runs import make_model, make_source, read_run
+from .settings import DataConfig, RunConfig, Stage
+
+__all__ = [
+    "DataConfig",
+    "Evaluation",
+    "RunConfig",
+    "Stage",
+    "Trainer",
+    "evaluate",
+    "make_model",
+    "make_source",
+    "read_run",
+]

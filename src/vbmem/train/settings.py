@@ -1,0 +1,58 @@
+"""What a training run is, as frozen dataclasses: the command line is generated from them, a preset is one of them."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vbmem.data.settings import DataConfig
+from vbmem.models.settings import ModelConfig, Regulariser, VAEConfig
+
+__all__ = ["DataConfig", "RunConfig", "Stage"]
+
+
+def _require(holds: bool, rule: str, value: float) -> None:
+    if not holds:
+        raise ValueError(f"{rule}, got {value}")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some epochs with the same settings, starting from the best weights so far and a fresh optimiser."""
+
+    epochs: int = 100
+    learning_rate: float = 1e-3
+    regulariser: Regulariser | None = None
+    takes_leftover: bool = False
+    """Also run the epochs that early stopping left over in the stage before."""
+
+    def __post_init__(self) -> None:
+        _require(self.epochs >= 1, "a stage needs at least one epoch", self.epochs)
+        _require(self.learning_rate > 0, "the learning rate must be positive", self.learning_rate)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A training run."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=VAEConfig)
+    stages: tuple[Stage, ...] = (Stage(),)
+    copies: int = 1
+    """How often every episode counts within its batch, each time with its own randomness."""
+    beta1: float = 0.9
+    """Adam's."""
+    clip: float = 100.0
+    """Largest norm of the whole gradient."""
+    patience: int = 10
+    """Epochs without a better validation bound after which a stage stops."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate over a stage."""
+    averaging: float = 0.0
+    """Decay of an exponential average of the weights, which is then what is evaluated and kept; 0 for none."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(len(self.stages) >= 1, "a run needs at least one stage", len(self.stages))
+        _require(self.copies >= 1, "copies must be at least 1", self.copies)
+        _require(self.patience >= 1, "patience must be at least 1", self.patience)
+        _require(self.clip > 0, "clip must be positive", self.clip)
+        _require(0 <= self.averaging < 1, "averaging must lie in [0, 1)", self.averaging)
