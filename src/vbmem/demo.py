@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ from rich.console import Console
 from torch import Tensor
 
 import vbmem
-from vbmem.data import load_images
-from vbmem.data.photographs import Photograph, photograph_crops
+from vbmem.data import examples, load_images
+from vbmem.data.damage import hide_right
 from vbmem.files import write_atomically
 from vbmem.paper.presets import get_preset
 from vbmem.pretrained.inputs import as_frames, to_unit
 from vbmem.pretrained.model import timed_write
-from vbmem.sheets import grid, save_animation, save_picture
+from vbmem.sheets import figure_png, grid, save_animation, save_picture
 from vbmem.train import Trainer, make_source
 
 DIGITS = "digits-mixture"
@@ -44,7 +43,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     model = vbmem.load(MODEL)
     generator = torch.Generator().manual_seed(0)
     episode, source = _episode(model, images)
-    others = _crops(model, "flower")
+    others = _crops(model, "a flower")
     memory, _, times = timed_write(model, episode, generator)
     console.print(f"wrote {len(episode)} pictures into a memory of {memory.nbytes / 1024:.0f} kB: {times}")
 
@@ -67,8 +66,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
 
     shown = episode[:COLUMNS]
     noisy = (shown + NOISE * torch.randn(shown.shape, generator=generator)).clamp(0, 1)
-    known = torch.arange(shown.shape[-1]) < shown.shape[-1] // 2
-    masked = torch.where(known, shown, 0.5)
+    masked, known = hide_right(shown)
     damaged = {"noisy": (noisy, "Strong noise", None), "masked": (masked, "Half of the picture missing", known)}
     for name, (broken, what, pixels) in damaged.items():
         alone = model.decode(model.encode(broken).mean)
@@ -112,13 +110,13 @@ def train_digits(out: Path, console: Console) -> None:
 
 def _episode(model: vbmem.Model, images: Path | None) -> tuple[Tensor, str]:
     if images is None:
-        return _crops(model, "china"), "crops of a photograph that scikit-learn carries"
+        return _crops(model, "a temple"), "crops of a photograph that scikit-learn carries"
     return to_unit(as_frames(images, model.frame, progress=True), model.frame), f"the folder {images}"
 
 
-def _crops(model: vbmem.Model, photograph: Photograph) -> Tensor:
-    crops = photograph_crops(photograph, FRAMES, model.frame.size, channels=model.frame.channels)
-    return to_unit(torch.from_numpy(crops).movedim(-1, 1), model.frame)
+def _crops(model: vbmem.Model, photograph: str) -> Tensor:
+    frame = model.frame
+    return to_unit(examples.draw(photograph, FRAMES, frame.size, frame.channels, seed=0), frame)
 
 
 def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:
@@ -134,9 +132,7 @@ def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:
     axes.set_ylabel("pictures")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, figure_png(figure, dpi=150))
 
 
 PAGE = """<!doctype html>

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vbmem.data.image_set import Images, ImageSet
-from vbmem.data.progress import track
 from vbmem.errors import DataError
+from vbmem.progress import track
 
 if TYPE_CHECKING:
     from PIL import Image

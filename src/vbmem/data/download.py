@@ -3,8 +3,9 @@
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from vbmem.data.progress import DownloadBar
 from vbmem.errors import DataError
 from vbmem.files import reading
 
@@ -53,3 +54,44 @@ def _download(archive: Archive, path: Path, progress: bool) -> None:
         raise DataError(f"cannot download {archive.url} ({type(error).__name__}); {by_hand}") from error
     except ValueError as error:  # pooch found another checksum and removed the file
         raise DataError(f"{archive.url} no longer has the md5 {archive.md5}; {by_hand}") from error
+
+
+class DownloadBar:
+    """A rich bar that speaks pooch's progress protocol: set `total`, then update, reset, close."""
+
+    def __init__(self, description: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._task = self._bar.add_task(description, total=None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()  # pooch does not close the bar of a download that failed
+
+    @property
+    def total(self) -> float | None:
+        return self._bar.tasks[0].total
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._bar.start()
+        self._bar.update(self._task, total=size)
+
+    def update(self, count: int) -> None:
+        self._bar.update(self._task, advance=count)
+
+    def reset(self) -> None:
+        self._bar.update(self._task, completed=0)
+
+    def close(self) -> None:
+        self._bar.stop()

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 
 from vbmem.errors import CheckpointError, ModelError
-from vbmem.files import read_tensors, write_atomically
+from vbmem.files import read_tensors, write_atomically, write_json
 from vbmem.models import EpisodicModel, FrameFormat, MemoryModel
 from vbmem.pretrained.card import HUB, render_card
 from vbmem.pretrained.model import Model
@@ -109,7 +109,7 @@ def save_network(
     }
     parameters = sum(p.numel() for p in network.parameters())
     write_atomically(directory / WEIGHTS, save(tensors, {"format": "pt"}))
-    write_atomically(directory / "config.json", (json.dumps(config, indent=1) + "\n").encode())
+    write_json(directory / "config.json", config)
     write_atomically(directory / "README.md", render_card(config, parameters).encode())
 
 

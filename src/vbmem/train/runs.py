@@ -10,7 +10,7 @@ import torch
 
 from vbmem.data import EpisodeSource, ImageSet, Part
 from vbmem.errors import CheckpointError
-from vbmem.files import write_atomically
+from vbmem.files import write_json
 from vbmem.models import EpisodicModel, FrameFormat
 from vbmem.train.checkpoint import load_checkpoint, load_weights
 from vbmem.train.config import DataConfig, RunConfig, from_dict, to_dict
@@ -62,7 +62,7 @@ def load_run(run_dir: Path, images: ImageSet, device: torch.device) -> tuple[Run
 
 def write_config(run_dir: Path, config: RunConfig, frame: FrameFormat) -> None:
     values = to_dict(config) | {"frame": asdict(frame)}
-    write_atomically(run_dir / "config.json", (json.dumps(values, indent=1) + "\n").encode())
+    write_json(run_dir / "config.json", values)
 
 
 def read_config(run_dir: Path) -> RunConfig:
