@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import torch
@@ -135,26 +136,6 @@ def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:
     write_atomically(path, figure_png(figure, dpi=150))
 
 
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>vbmem: a memory written in milliseconds</title>
-<style>
-  body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
-  h1 {{ font-weight: 600; }} h2 {{ font-weight: 600; margin: 2.2rem 0 .2rem; }} p {{ margin: .2rem 0 .6rem; }}
-  img {{ max-width: 100%; height: auto; border: 1px solid #ddd; }}
-  footer {{ margin: 3rem 0; color: #666; font-size: .9rem; }}
-</style>
-<h1>A memory written in milliseconds</h1>
-<p>An encoder turns pictures into codes; a few closed-form updates write the codes into a memory. Everything below comes
-from that memory and the model <code>{model}</code>. Nothing was trained.</p>
-{exhibits}
-<footer>{origin}</footer>
-</html>
-"""
-
-
 def _page(card: dict[str, Any], exhibits: list[Exhibit]) -> str:
     sections = [
         f'<section><h2>{html.escape(e.title)}</h2><p>{html.escape(e.caption)}</p><img src="{e.file}" '
@@ -162,4 +143,5 @@ def _page(card: dict[str, Any], exhibits: list[Exhibit]) -> str:
         for e in exhibits
     ]
     origin = "; ".join(f"{name}: {value}" for name, value in card.items())
-    return PAGE.format(model=MODEL, exhibits="\n".join(sections), origin=html.escape(origin))
+    page = Template(Path(__file__).with_name("demo.html").read_text())
+    return page.substitute(model=MODEL, exhibits="\n".join(sections), origin=html.escape(origin))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
             lambda name: name, opened, model, **LIVE
         )
         on_upload(files, _take_files, session, shown)
-        draw.click(_example_drawer(data_dir), [session, source, count], shown, **EVENT)
+        draw.click(partial(_draw_examples, data_dir=data_dir), [session, source, count], shown, **EVENT)
         write.click(_write, session, shown, **EVENT)
         episode.click(_pick, session, [session, selected], **EVENT).then(**redraw_recalled)
         on_upload(memory_file, _load_memory, session, shown)
@@ -121,16 +122,13 @@ def _take_files(session: Session, paths: list[str]) -> list[Any]:
     return _view(Session(session.model, uploaded_pictures(paths, session).frames))
 
 
-def _example_drawer(data_dir: Path | None) -> Any:
-    @shows_errors
-    def draw_examples(session: Session, source: str, number: float | None) -> list[Any]:
-        if not 1 <= (count := int(number or 0)) <= MAX_PICTURES:
-            raise ValueError(f"{count} pictures cannot be drawn; choose from 1 to {MAX_PICTURES}")
-        frame, seed = session.model.frame, random.randrange(2**32)
-        frames = examples.draw(source, count, frame.size, frame.channels, seed, data_dir)
-        return _view(Session(session.model, frames))
-
-    return draw_examples
+@shows_errors
+def _draw_examples(session: Session, source: str, number: float | None, data_dir: Path | None) -> list[Any]:
+    if not 1 <= (count := int(number or 0)) <= MAX_PICTURES:
+        raise ValueError(f"{count} pictures cannot be drawn; choose from 1 to {MAX_PICTURES}")
+    frame, seed = session.model.frame, random.randrange(2**32)
+    frames = examples.draw(source, count, frame.size, frame.channels, seed, data_dir)
+    return _view(Session(session.model, frames))
 
 
 @shows_errors

@@ -22,7 +22,7 @@ def hide_right(frames: Tensor, share: float = 0.5) -> tuple[Tensor, Tensor]:
     """Frames [.., W] with the right `share` of their width grey, and which columns are still known, bool [W]."""
     width = frames.shape[-1]
     known = torch.arange(width) < round(width * (1 - share))
-    return torch.where(known, frames, 0.5), known
+    return frames.masked_fill(~known, 0.5), known
 
 
 def damaged(frame: Tensor, noise: float, hidden: float, sigma: float) -> tuple[Tensor, Tensor | None]:

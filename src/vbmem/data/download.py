@@ -1,10 +1,8 @@
 """Fetch the official archives of known sets, with their checksums."""
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from vbmem.errors import DataError
 from vbmem.files import reading
@@ -18,7 +16,7 @@ class Archive:
 
     url: str
     md5: str
-    file: str  # where it lies below the data directory
+    file: str  # its path below the data directory
 
 
 def fetch(archive: Archive, data_dir: Path, progress: bool) -> Path:
@@ -42,7 +40,8 @@ def _download(archive: Archive, path: Path, progress: bool) -> None:
         "--data-dir or the variable VBMEM_DATA"
     )
     try:
-        with DownloadBar(path.name) if progress else nullcontext(False) as bar:
+        # pooch does not close the bar of a download that failed
+        with closing(DownloadBar(path.name)) if progress else nullcontext(False) as bar:
             pooch.retrieve(
                 archive.url,
                 known_hash=f"md5:{archive.md5}",
@@ -67,25 +66,11 @@ class DownloadBar:
         self._bar = Progress(*columns, console=Console(stderr=True))
         self._task = self._bar.add_task(description, total=None)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()  # pooch does not close the bar of a download that failed
-
-    @property
-    def total(self) -> float | None:
-        return self._bar.tasks[0].total
-
-    @total.setter
-    def total(self, size: int) -> None:
+    def _start(self, size: int) -> None:
         self._bar.start()
         self._bar.update(self._task, total=size)
+
+    total = property(fset=_start)
 
     def update(self, count: int) -> None:
         self._bar.update(self._task, advance=count)

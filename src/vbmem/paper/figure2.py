@@ -83,9 +83,8 @@ def figure2(out: Path, seed: int, seeds: int, rows: list[int], code_sizes: list[
 
 def table(cells: list[Cell]) -> Table:
     """Range of the ratios over squares and seeds, beside the paper's claims."""
-    result = Table(title="bound of the baseline / bound of variational Bayes")
-    for heading in ("baseline", "lowest", "highest", "VB ahead in", "paper"):
-        result.add_column(heading)
+    headings = ("baseline", "lowest", "highest", "VB ahead in", "paper")
+    result = Table(*headings, title="bound of the baseline / bound of variational Bayes")
     for name, (_, title, claim) in MAPS.items():
         ratios = [cell.ratio(name) for cell in cells]
         ahead = sum(getattr(cell, name) < cell.vb for cell in cells)
