@@ -14,7 +14,7 @@ from vbmem.data.image_set import Images, ImageSet, with_channel_axis
 from vbmem.data.known import KNOWN_SETS
 from vbmem.errors import DataError
 
-FOLDER_SIZE = 32  # pixels a side of pictures from a folder, unless told otherwise: the paper's size
+FOLDER_SIZE = 32  # pixels a side of pictures from a folder, unless another size is given: the paper's size
 
 
 def load_images(
