@@ -23,7 +23,7 @@ PORT = 7911
 PICTURES = """
 from pathlib import Path
 from PIL import Image
-from vbmem.data.photographs import photograph_crops
+from vbmem.data.examples import photograph_crops
 Path("holiday").mkdir()
 for number, crop in enumerate(photograph_crops("china", 64, 256)):
     Image.fromarray(crop).save(f"holiday/{number}.jpg")

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from vbmem import cli
-from vbmem.data.photographs import photograph_crops
+from vbmem.data.examples import photograph_crops
 from vbmem.paper.presets import PRESETS
 from vbmem.pretrained import shipped
 

@@ -1,6 +1,7 @@
 """A file is written whole or not at all."""
 
 import errno
+import json
 import os
 import resource
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vbmem.files import write_atomically
+from vbmem.files import write_atomically, write_json
 
 
 def names(directory):
@@ -135,3 +136,14 @@ def test_names_may_be_unusual(tmp_path):
     for name in (".hidden", "with space", "ü", "dots.in.it", "x" * 200):
         write_atomically(tmp_path / name, b"new")
         assert (tmp_path / name).read_bytes() == b"new"
+
+
+def test_json_is_written_whole_and_ends_with_a_newline(tmp_path):
+    write_json(tmp_path / "new" / "numbers.json", {"a": [1, 2.5]})
+    text = (tmp_path / "new" / "numbers.json").read_text()
+    assert json.loads(text) == {"a": [1, 2.5]}
+    assert text.endswith("}\n")
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "new" / "numbers.json", {"a": object()})
+    assert names(tmp_path / "new") == ["numbers.json"]
+    assert (tmp_path / "new" / "numbers.json").read_text() == text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import html
-import io
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import torch
@@ -13,13 +13,13 @@ from rich.console import Console
 from torch import Tensor
 
 import vbmem
-from vbmem.data import load_images
-from vbmem.data.photographs import Photograph, photograph_crops
+from vbmem.data import examples, load_images
+from vbmem.data.damage import hide_right
 from vbmem.files import write_atomically
 from vbmem.paper.presets import get_preset
 from vbmem.pretrained.inputs import as_frames, to_unit
 from vbmem.pretrained.model import timed_write
-from vbmem.sheets import grid, save_animation, save_picture
+from vbmem.sheets import figure_png, grid, save_animation, save_picture
 from vbmem.train import Trainer, make_source
 
 DIGITS = "digits-mixture"
@@ -44,7 +44,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     model = vbmem.load(MODEL)
     generator = torch.Generator().manual_seed(0)
     episode, source = _episode(model, images)
-    others = _crops(model, "flower")
+    others = _crops(model, "a flower")
     memory, _, times = timed_write(model, episode, generator)
     console.print(f"wrote {len(episode)} pictures into a memory of {memory.nbytes / 1024:.0f} kB: {times}")
 
@@ -67,8 +67,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
 
     shown = episode[:COLUMNS]
     noisy = (shown + NOISE * torch.randn(shown.shape, generator=generator)).clamp(0, 1)
-    known = torch.arange(shown.shape[-1]) < shown.shape[-1] // 2
-    masked = torch.where(known, shown, 0.5)
+    masked, known = hide_right(shown)
     damaged = {"noisy": (noisy, "Strong noise", None), "masked": (masked, "Half of the picture missing", known)}
     for name, (broken, what, pixels) in damaged.items():
         alone = model.decode(model.encode(broken).mean)
@@ -112,13 +111,13 @@ def train_digits(out: Path, console: Console) -> None:
 
 def _episode(model: vbmem.Model, images: Path | None) -> tuple[Tensor, str]:
     if images is None:
-        return _crops(model, "china"), "crops of a photograph that scikit-learn carries"
+        return _crops(model, "a temple"), "crops of a photograph that scikit-learn carries"
     return to_unit(as_frames(images, model.frame, progress=True), model.frame), f"the folder {images}"
 
 
-def _crops(model: vbmem.Model, photograph: Photograph) -> Tensor:
-    crops = photograph_crops(photograph, FRAMES, model.frame.size, channels=model.frame.channels)
-    return to_unit(torch.from_numpy(crops).movedim(-1, 1), model.frame)
+def _crops(model: vbmem.Model, photograph: str) -> Tensor:
+    frame = model.frame
+    return to_unit(examples.draw(photograph, FRAMES, frame.size, frame.channels, seed=0), frame)
 
 
 def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:
@@ -134,29 +133,7 @@ def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:
     axes.set_ylabel("pictures")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
-    write_atomically(path, buffer.getvalue())
-
-
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>vbmem: a memory written in milliseconds</title>
-<style>
-  body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
-  h1 {{ font-weight: 600; }} h2 {{ font-weight: 600; margin: 2.2rem 0 .2rem; }} p {{ margin: .2rem 0 .6rem; }}
-  img {{ max-width: 100%; height: auto; border: 1px solid #ddd; }}
-  footer {{ margin: 3rem 0; color: #666; font-size: .9rem; }}
-</style>
-<h1>A memory written in milliseconds</h1>
-<p>An encoder turns pictures into codes; a few closed-form updates write the codes into a memory. Everything below comes
-from that memory and the model <code>{model}</code>. Nothing was trained.</p>
-{exhibits}
-<footer>{origin}</footer>
-</html>
-"""
+    write_atomically(path, figure_png(figure, dpi=150))
 
 
 def _page(card: dict[str, Any], exhibits: list[Exhibit]) -> str:
@@ -166,4 +143,5 @@ def _page(card: dict[str, Any], exhibits: list[Exhibit]) -> str:
         for e in exhibits
     ]
     origin = "; ".join(f"{name}: {value}" for name, value in card.items())
-    return PAGE.format(model=MODEL, exhibits="\n".join(sections), origin=html.escape(origin))
+    page = Template(Path(__file__).with_name("demo.html").read_text())
+    return page.substitute(model=MODEL, exhibits="\n".join(sections), origin=html.escape(origin))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import safe_open
@@ -36,6 +37,11 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a whole file or nothing."""
     with whole_file(path) as file:
         file.write(content)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a whole JSON file or nothing."""
+    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def read_tensors(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
 from vbmem.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MARGIN = 1  # pixels between frames
 
@@ -19,7 +23,7 @@ def grid(frames: Tensor, columns: int, scale: int = 1) -> Image.Image:
     count, _, height, width = frames.shape
     rows = -(-count // columns)
     sheet = np.full((rows * (height + MARGIN) + MARGIN, columns * (width + MARGIN) + MARGIN, 3), 255, np.uint8)
-    pixels = (frames.detach().cpu().clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).numpy()
+    pixels = as_bytes(frames.detach()).cpu().permute(0, 2, 3, 1).numpy()
     for index, picture in enumerate(pixels):
         top = MARGIN + index // columns * (height + MARGIN)
         left = MARGIN + index % columns * (width + MARGIN)
@@ -28,10 +32,26 @@ def grid(frames: Tensor, columns: int, scale: int = 1) -> Image.Image:
     return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
 
 
-def save_picture(image: Image.Image, path: Path) -> None:
+def as_bytes(frames: Tensor) -> Tensor:
+    """Values in [0, 1] as uint8; what is outside is cut off."""
+    return (frames.clamp(0, 1) * 255).round().byte()
+
+
+def png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
-    write_atomically(path, buffer.getvalue())
+    return buffer.getvalue()
+
+
+def figure_png(figure: Figure, dpi: int) -> bytes:
+    """A figure of matplotlib as a PNG file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def save_picture(image: Image.Image, path: Path) -> None:
+    write_atomically(path, png(image))
 
 
 def save_animation(frames: list[Image.Image], durations: list[int], path: Path, colours: int = 256) -> None:

@@ -231,7 +231,7 @@ def test_pictures_of_ones_own(page: Page, server: Server, tmp_path: Path) -> Non
     (folder / "notes.txt").write_text("no picture")
     shutil.make_archive(str(folder), "zip", folder)
     upload(page, "#files", *files, tmp_path / "more.zip")
-    says(page, "no pictures were left out: 1")
+    says(page, "not pictures were left out: 1")
     shows(page.locator("#episode"), "4 pictures")
     for tab, panel in (
         ("Generate", "#generated"),

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from vbmem.app import examples, show
+from vbmem.app import show
 from vbmem.app.portraits import portraits
 from vbmem.app.session import Session, open_model
-from vbmem.errors import DataError, MemoryFileError, ModelError
+from vbmem.data import examples
+from vbmem.errors import MemoryFileError, ModelError
 from vbmem.memory.storage import save_memory
 from vbmem.models import FrameFormat, MemoryConfig
 from vbmem.models.directory import fingerprint
@@ -35,7 +36,7 @@ def tiny_session(kind: str, count: int = 9) -> Session:
 def written() -> Session:
     """Crops of the temple in the memory of a shipped model."""
     model = open_model("cifar10-mixture")
-    return Session(model, examples.draw("a temple", 64, model.frame, seed=0)).written()
+    return Session(model, examples.draw("a temple", 64, model.frame.size, model.frame.channels, seed=0)).written()
 
 
 def test_a_write_keeps_the_codes_and_says_how_long_it_took(written: Session) -> None:
@@ -66,18 +67,18 @@ def test_every_kind_of_memory_can_be_shown_and_used(kind: str, count: int) -> No
 
 def test_portraits_come_in_the_order_of_use_and_hold_every_frame(written: Session) -> None:
     drawn = portraits(written, 100)
-    assert [p.usage for p in drawn] == sorted((p.usage for p in drawn), reverse=True)
+    assert [p.frame_count for p in drawn] == sorted((p.frame_count for p in drawn), reverse=True)
     assert sum(len(p.frames) for p in drawn) == 64
     assert sorted(p.cluster for p in drawn) == list(range(10))
     assert drawn[0].mean.shape == (3, 32, 32)
-    assert drawn[0].rows.shape == (6, 3, 32, 32)
+    assert drawn[0].variations.shape == (6, 3, 32, 32)
     assert len(portraits(written, 4)) == 4
 
 
 def test_a_trees_portraits_differ_from_cluster_to_cluster() -> None:
     drawn = portraits(tiny_session("tree").written(), 3)
     assert not torch.equal(drawn[0].mean, drawn[1].mean)
-    assert drawn[0].rows.shape == (2, 3, 8, 8)
+    assert drawn[0].variations.shape == (2, 3, 8, 8)
 
 
 def test_a_clicked_cluster_gives_pictures_like_its_own_frames(written: Session) -> None:
@@ -95,7 +96,9 @@ def test_recalling_a_written_picture_helps_against_noise(written: Session) -> No
 
 def test_what_is_not_of_the_episode_is_ranked_first_and_marked(written: Session) -> None:
     frame = written.model.frame
-    others = torch.cat([examples.draw(source, 6, frame, seed=1) for source in ("a temple", "a flower")])
+    others = torch.cat(
+        [examples.draw(source, 6, frame.size, frame.channels, seed=1) for source in ("a temple", "a flower")]
+    )
     nats, order = written.rank(others)
     assert nats.tolist() == sorted(nats.tolist())
     assert set(order[:4].tolist()) <= set(range(6, 12))
@@ -117,16 +120,16 @@ def test_resizing_writes_the_same_pictures_anew(written: Session) -> None:
     assert small.size == 2
     assert small.memory is not None
     assert small.memory.frames == 64
-    assert small.memory.nbytes < written.kept().nbytes / 4
+    assert small.memory.nbytes < written.require_memory().nbytes / 4
     assert written.size == 10
     assert float(small.memory.usage.sum()) == pytest.approx(64, rel=1e-4)
 
 
 def test_a_saved_memory_comes_back_without_the_pictures(written: Session, tmp_path: Path) -> None:
-    written.resized(3).kept().save(path := tmp_path / "a.memory")
+    written.resized(3).require_memory().save(path := tmp_path / "a.memory")
     loaded = Session(written.model, written.frames[:5]).loaded(path)
     assert loaded.size == 3
-    assert loaded.kept().frames == 64
+    assert loaded.require_memory().frames == 64
     assert "to write" not in show.memory(loaded)
     assert sum(len(p.frames) for p in portraits(loaded, 10)) == 0
     assert "nats" in show.ranked(loaded, loaded.frames, ["a"] * 5)
@@ -135,13 +138,13 @@ def test_a_saved_memory_comes_back_without_the_pictures(written: Session, tmp_pa
 
 
 def test_a_memory_of_another_model_is_refused_with_both_names(written: Session, tmp_path: Path) -> None:
-    tiny_session("mixture").written().kept().save(path := tmp_path / "a.memory")
+    tiny_session("mixture").written().require_memory().save(path := tmp_path / "a.memory")
     with pytest.raises(MemoryFileError, match=r"by the model 'mixture'.*not by 'cifar10-mixture'"):
         written.loaded(path)
 
 
 def test_a_damaged_memory_file_is_refused_by_its_name_only(written: Session, tmp_path: Path) -> None:
-    written.kept().save(good := tmp_path / "good.memory")
+    written.require_memory().save(good := tmp_path / "good.memory")
     bytes_ = good.read_bytes()
     contents = [b"", b"text", bytes_[:100], bytes_[:-1], bytes_.replace(b'"frames', b'"fromes')]
     contents += [bytes_.replace(b'"I64"', b'"F64"'), bytes_.replace(b'clusters\\": 10', b'clusters\\": 99')]
@@ -150,7 +153,7 @@ def test_a_damaged_memory_file_is_refused_by_its_name_only(written: Session, tmp
         with pytest.raises(MemoryFileError) as refused:
             written.loaded(path)
         assert str(tmp_path) not in str(refused.value)
-    save_memory(path, written.model.memory, written.kept().state)
+    save_memory(path, written.model.memory, written.require_memory().state)
     with pytest.raises(MemoryFileError, match="bare memory"):
         written.loaded(path)
 
@@ -175,20 +178,3 @@ def test_models_are_opened_once_and_bad_paths_are_one_sentence(tmp_path: Path) -
     for source in ("", "no such model", str(tmp_path), "cifar10-vae"):
         with pytest.raises(ModelError):
             open_model(source)
-
-
-def test_examples_fit_any_model() -> None:
-    for frame in (FrameFormat(8, 1, "gaussian"), FrameFormat(32, 3, "gaussian")):
-        for source in examples.sources(None):
-            frames = examples.draw(source, 5, frame, seed=3)
-            assert frames.shape == (5, frame.channels, frame.size, frame.size)
-            assert torch.equal(frames, examples.draw(source, 5, frame, seed=3))
-            assert not torch.equal(frames, examples.draw(source, 5, frame, seed=4))
-
-
-def test_cifar10_is_offered_only_where_it_lies(tmp_path: Path) -> None:
-    assert "CIFAR-10" not in examples.sources(None)
-    with pytest.raises(DataError, match=r"holds no cifar10.npz"):
-        examples.sources(tmp_path)
-    (tmp_path / "cifar10.npz").touch()
-    assert "CIFAR-10" in examples.sources(tmp_path)

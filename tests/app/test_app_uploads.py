@@ -62,7 +62,7 @@ def test_grey_models_get_grey_frames(tmp_path: Path) -> None:
     assert list(upload.frames.shape) == [1, 1, 8, 8]
 
 
-def test_what_is_no_picture_in_a_zip_is_counted_and_left_out(tmp_path: Path) -> None:
+def test_what_is_not_a_picture_in_a_zip_is_counted_and_left_out(tmp_path: Path) -> None:
     files = {
         "a.png": png(),
         "notes.txt": b"hello",

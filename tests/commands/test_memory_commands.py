@@ -16,7 +16,7 @@ from rich.console import Console
 import vbmem
 from vbmem.commands import memories
 from vbmem.data import ImageSet
-from vbmem.data.photographs import photograph_crops
+from vbmem.data.examples import photograph_crops
 from vbmem.models import MemoryConfig
 from vbmem.sheets import MARGIN, grid, save_picture
 from vbmem.train import DataConfig, RunConfig, Stage, Trainer

@@ -142,7 +142,10 @@ def test_subfolders_are_labels(tmp_path):
     assert load_images(tmp_path, size=4, progress=False).y_train is None
 
 
-def test_the_progress_bar_goes_to_standard_error(folder, capsys):
+def test_the_progress_bar_goes_to_standard_error(folder, capsys, monkeypatch):
+    load_images(folder, size=4)
+    assert capsys.readouterr() == ("", "")  # nobody looks
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes standard error for a terminal
     load_images(folder, size=4)
     captured = capsys.readouterr()
     assert "reading pictures" in captured.err

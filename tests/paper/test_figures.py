@@ -1,7 +1,7 @@
 """Figures 3 to 6 from tiny untrained models: the files, their panels, and that the seed decides everything."""
 
 import io
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +15,38 @@ from vbmem.errors import DataError
 from vbmem.models import FrameFormat, MemoryConfig
 from vbmem.models.directory import fingerprint
 from vbmem.paper import figures
-from vbmem.paper.figures import GAP, SCALE, TITLE, Size, figure3, figure4, figure5, figure6
+from vbmem.paper.figures import GAP, SCALE, TITLE, Figure, Scene, Size
 from vbmem.pretrained import Model
 
 FRAME, STEPS = 16, 3
-FALLBACK = "no --data-dir given: using crops of scikit-learn's photographs"
-Figure = Callable[..., list[Path]]
+FALLBACK = "without CIFAR-10: using crops of scikit-learn's photographs"
+MIXTURE, TREE = "cifar10-mixture", "cifar10-tree"
+# The paper's figures of fewer pictures.
+figure3 = replace(figures.figure3, size=Size(16, 16, 4))
+figure4 = replace(figures.figure4, size=Size(14, 4, STEPS + 4))
+figure5 = replace(figures.figure5, size=Size(48, 36, 6, 5))
+figure6 = replace(figures.figure6, size=Size(80, 32, 16, 7))
 FILES: dict[Figure, list[str]] = {
     figure3: ["figure3-tiny-mixture.png", "figure3-tiny-tree.png"],
     figure4: [f"figure4-tiny-{kind}.{ending}" for kind in ("mixture", "tree") for ending in ("png", "gif")],
     figure5: ["figure5.png", "figure5-episode.png"],
     figure6: ["figure6.png", "figure6-episode.png"],
 }
-every_figure = pytest.mark.parametrize("figure", FILES, ids=lambda figure: figure.__name__)
+every_figure = pytest.mark.parametrize("figure", FILES, ids=lambda figure: figure.draw.__name__)
+
+
+def draw(
+    figure: Figure,
+    out: Path,
+    models: str | list[str] | None = None,
+    data_dir: Path | None = None,
+    seed: int = 0,
+    console: Console | None = None,
+) -> list[Path]:
+    """Of both models where the figure's files name the model, as in the paper."""
+    if models is None:
+        models = [MIXTURE, TREE] if figure in (figure3, figure4) else MIXTURE
+    return figure(out, models, data_dir, seed, console or silent())
 
 
 def tiny(name: str) -> Model:
@@ -42,10 +61,6 @@ def _small(monkeypatch):
     monkeypatch.setattr(figures, "load", tiny)
     monkeypatch.setattr(figures, "STEPS", STEPS)
     monkeypatch.setattr(figures, "FONT_SIZE", 3)  # so that no title is wider than its panel
-    monkeypatch.setattr(figures, "FIGURE3", Size(16, 16, 4))
-    monkeypatch.setattr(figures, "FIGURE4", Size(14, 4, STEPS + 4))
-    monkeypatch.setattr(figures, "FIGURE5", Size(48, 36, 6, 5))
-    monkeypatch.setattr(figures, "FIGURE6", Size(80, 32, 16, 7))
 
 
 @pytest.fixture
@@ -90,7 +105,7 @@ def which(shown: np.ndarray, pictures: np.ndarray) -> list[int]:
 @every_figure
 def test_leaves_the_promised_files_and_nothing_else(figure: Figure, tmp_path: Path) -> None:
     out, console = tmp_path / "new" / "out", silent()
-    files = figure(out, console=console)
+    files = draw(figure, out, console=console)
     assert files == [out / name for name in FILES[figure]]
     assert sorted(out.iterdir()) == sorted(files)
     assert all(str(file) in console.export_text(clear=False) for file in files)
@@ -103,7 +118,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
 ) -> None:
     chosen = data_dir if source == "cifar10" else None
     first, again, other = (
-        [file.read_bytes() for file in figure(tmp_path / str(run), data_dir=chosen, seed=seed, console=silent())]
+        [file.read_bytes() for file in draw(figure, tmp_path / str(run), data_dir=chosen, seed=seed)]
         for run, seed in enumerate((5, 5, 6))
     )
     assert first == again
@@ -113,8 +128,8 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
 @every_figure
 def test_says_once_that_it_falls_back_on_photographs(figure: Figure, tmp_path: Path, data_dir: Path) -> None:
     with_photographs, with_data = silent(), silent()
-    figure(tmp_path / "out", console=with_photographs)
-    figure(tmp_path / "out", data_dir=data_dir, console=with_data)
+    draw(figure, tmp_path / "out", console=with_photographs)
+    draw(figure, tmp_path / "out", data_dir=data_dir, console=with_data)
     assert with_photographs.export_text().count(FALLBACK) == 1
     assert FALLBACK not in with_data.export_text()
 
@@ -123,14 +138,14 @@ def test_says_once_that_it_falls_back_on_photographs(figure: Figure, tmp_path: P
 def test_a_directory_without_cifar10_is_one_clear_error(figure: Figure, tmp_path: Path, data_dir: Path) -> None:
     (data_dir / "cifar10.npz").rename(data_dir / "celeba.npz")  # another set must never take its place
     with pytest.raises(DataError, match=r"data holds no cifar10\.npz or cifar-10-python\.tar\.gz; name"):
-        figure(tmp_path / "out", data_dir=data_dir, console=silent())
+        draw(figure, tmp_path / "out", data_dir=data_dir)
     assert not (tmp_path / "out").exists()
 
 
 def test_figure3_shows_samples_above_an_episode_of_different_held_out(
     tmp_path: Path, data_dir: Path, held_out: np.ndarray
 ) -> None:
-    mixture, tree = (pixels(file) for file in figure3(tmp_path, data_dir=data_dir, console=silent()))
+    mixture, tree = (pixels(file) for file in draw(figure3, tmp_path, data_dir=data_dir))
     top = TITLE + side(4) + GAP + TITLE
     assert mixture.shape == tree.shape == (top + side(4), side(4), 3)
     episodes = [which(cells(sheet, 0, top, 4, 4), held_out) for sheet in (mixture, tree)]
@@ -142,7 +157,7 @@ def test_figure3_shows_samples_above_an_episode_of_different_held_out(
 def test_figure4_ends_every_chain_with_its_nearest_neighbour(
     tmp_path: Path, data_dir: Path, held_out: np.ndarray
 ) -> None:
-    sheet = pixels(figure4(tmp_path, ["cifar10-mixture"], data_dir=data_dir, console=silent())[0])
+    sheet = pixels(draw(figure4, tmp_path, [MIXTURE], data_dir=data_dir)[0])
     top = TITLE + side(2) + GAP + TITLE
     assert sheet.shape == (top + side(4), side(STEPS + 4), 3)
     episode = which(cells(sheet, 0, TITLE, STEPS + 4, 2), held_out)
@@ -155,9 +170,9 @@ def test_figure4_ends_every_chain_with_its_nearest_neighbour(
 
 
 def test_chains_draw_memory_addresses_and_codes_at_every_step() -> None:
-    scene = figures._scene("cifar10-mixture", Size(14, 4, 7), None, seed=5)
+    scene = Scene.write(Size(14, 4, 7), MIXTURE, None, seed=5)
     assert scene.generator.initial_seed() == 5
-    shown, model, memory = scene.samples(4), scene.model, scene.memory
+    shown, model, memory = scene.samples(), scene.model, scene.memory
     before = scene.generator.get_state()
     chains = scene.reads(shown)
     scene.generator.set_state(before)
@@ -168,7 +183,7 @@ def test_chains_draw_memory_addresses_and_codes_at_every_step() -> None:
 
 
 def test_the_animation_shows_every_step_and_holds_the_last(tmp_path: Path) -> None:
-    with Image.open(figure4(tmp_path, ["cifar10-tree"], console=silent())[1]) as animation:
+    with Image.open(draw(figure4, tmp_path, [TREE])[1]) as animation:
         assert animation.size == (side(2), TITLE + side(2))
         assert animation.n_frames == STEPS
         assert animation.info["loop"] == 0  # for ever
@@ -179,9 +194,9 @@ def test_the_animation_shows_every_step_and_holds_the_last(tmp_path: Path) -> No
     assert durations[-1] > 4 * max(durations[:-1])
 
 
-@pytest.mark.parametrize("model", ["cifar10-mixture", "cifar10-tree"])
+@pytest.mark.parametrize("model", [MIXTURE, TREE])
 def test_figure5_shows_memory_samples_and_reads_side_by_side(model: str, tmp_path: Path) -> None:
-    sheet, episode = (pixels(file) for file in figure5(tmp_path, model, console=silent()))
+    sheet, episode = (pixels(file) for file in draw(figure5, tmp_path, model))
     memory = sheet.shape[1] - 2 * (GAP + side(6))
     assert sheet.shape[0] > TITLE + side(6)  # the axes have numbers below
     red, blue = sheet[:, :memory, 0], sheet[:, :memory, 2]
@@ -194,7 +209,7 @@ def test_figure5_shows_memory_samples_and_reads_side_by_side(model: str, tmp_pat
 
 
 def test_figure6_shows_samples_above_their_reads(tmp_path: Path, data_dir: Path, held_out: np.ndarray) -> None:
-    sheet, episode = (pixels(file) for file in figure6(tmp_path, data_dir=data_dir, console=silent()))
+    sheet, episode = (pixels(file) for file in draw(figure6, tmp_path, data_dir=data_dir))
     assert sheet.shape == (2 * (TITLE + side(2)) + GAP, side(16), 3)
     samples, reads = (cells(sheet, 0, top, 16, 2) for top in (TITLE, TITLE + side(2) + GAP + TITLE))
     assert len(np.unique(np.concatenate([samples, reads]), axis=0)) == 2 * 32

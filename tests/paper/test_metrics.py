@@ -13,7 +13,10 @@ from vbmem.data import ImageSet
 from vbmem.errors import DataError, ModelError
 from vbmem.models import FrameFormat, MemoryConfig, SavedModel, VAEConfig
 from vbmem.paper import metrics as module
-from vbmem.paper.metrics import coverage, damage, hit_rate, metrics, nearest, precision
+from vbmem.paper.metrics import draw_pictures, metrics, neighbours, recall, sampling, sizes
+from vbmem.paper.metrics.neighbours import coverage, hit_rate, nearest, precision
+from vbmem.paper.metrics.recall import damage, recall_errors
+from vbmem.paper.metrics.trial import Trial
 from vbmem.pretrained import save_network
 
 FRAME = FrameFormat(8, 3)
@@ -52,9 +55,10 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for name, value in {"OTHERS": 41, "STEPS": (1, 2), "CLUSTERS": (2, 5), "LENGTHS": (4, 12)}.items():
-        monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(module, "CELL_SAMPLES", 6)
+    values = {"OTHERS": 41, "STEPS": (1, 2), "CLUSTERS": (2, 5), "LENGTHS": (4, 12), "CELL_SAMPLES": 6}
+    for place in (module, recall, sampling, sizes):
+        for name in values.keys() & vars(place).keys():
+            monkeypatch.setattr(place, name, values[name])
 
 
 def measure(models, data_dir, name="mixture", episodes=2, frames=6, console=None, **options):
@@ -65,7 +69,7 @@ def measure(models, data_dir, name="mixture", episodes=2, frames=6, console=None
 
 class TestNeighbours:
     def test_nearest_is_that_of_brute_force_across_chunks(self, monkeypatch):
-        monkeypatch.setattr(module, "CHUNK", 7)
+        monkeypatch.setattr(neighbours, "CHUNK", 7)
         queries, references = torch.rand(30, 5, generator=random()), torch.rand(50, 5, generator=random(1))
         distances = [[float((q - r).double().square().sum()) for r in references] for q in queries]
         assert nearest(queries, references).tolist() == [row.index(min(row)) for row in distances]
@@ -102,12 +106,14 @@ class TestNeighbours:
 class TestDamage:
     def test_is_what_it_says(self):
         frames = torch.rand(50, 3, 8, 8, generator=random())
-        damaged = damage(frames, random(1))
+        damaged, known = ({name: pair[i] for name, pair in damage(frames, random(1)).items()} for i in (0, 1))
         assert all(x.shape == frames.shape and 0 <= x.min() <= x.max() <= 1 for x in damaged.values())
         assert damaged["none"].equal(frames)
         half = damaged["right half grey"]
         assert half[..., :4].equal(frames[..., :4])
         assert bool((half[..., 4:] == 0.5).all())
+        assert known.pop("right half grey").tolist() == [True] * 4 + [False] * 4
+        assert set(known.values()) == {None}
         inside = (damaged["noise 0.1"] > 0) & (damaged["noise 0.1"] < 1) & (frames > 0.4) & (frames < 0.6)
         assert float((damaged["noise 0.1"] - frames)[inside].std()) == pytest.approx(0.1, rel=0.1)
 
@@ -162,7 +168,7 @@ class TestMeasurement:
     def test_chance_is_another_memory_judged_by_this_episode(self, models):
         model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=random())
         memory, other = model.write(frames, generator=random()), model.write(1 - frames, generator=random())
-        ways = module.samples(model, frames, memory, other, random(7))
+        ways = sampling.samples(Trial(model, frames, memory, other, None, random(7)))
         again = random(7)
         assert ways["samples"].equal(model.generate(memory, 5, generator=again))
         model.read(memory, ways["samples"], 2, sample_memory=True, sample_codes=True, generator=again)
@@ -170,13 +176,13 @@ class TestMeasurement:
         assert ways["ceiling"].equal(model.decode(model.encode(frames).mean))
 
     def test_the_other_memory_is_that_of_the_next_episode(self, models, data_dir, monkeypatch):
-        given, samples = [], module.samples
+        given, samples = [], sampling.samples
 
-        def spy(model, frames, memory, other, generator):
-            given.append((memory, other))
-            return samples(model, frames, memory, other, generator)
+        def spy(trial):
+            given.append((trial.memory, trial.other))
+            return samples(trial)
 
-        monkeypatch.setattr(module, "samples", spy)
+        monkeypatch.setattr(sampling, "samples", spy)
         measure(models, data_dir, sizes=False)
         (first, after_first), (second, after_second) = given
         assert after_first is second
@@ -192,7 +198,7 @@ class TestMeasurement:
             return sample(self, state, n, generator, clusters=clusters)
 
         monkeypatch.setattr(type(memory.memory), "sample", spy)
-        module.joint_samples(model, frames, memory, random(1))
+        sampling.joint_samples(Trial(model, frames, memory, memory, None, random(1)))
         *_, written, independent = drawn
         theta = memory.memory.address(memory.state, model.encode(frames).mean).assignment
         assert {*map(tuple, written.mT.tolist())} <= {*map(tuple, theta.argmax(-1).mT.tolist())}
@@ -202,12 +208,11 @@ class TestMeasurement:
     def test_recall_compares_each_way_with_the_clean_frames(self, models):
         model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=random())
         memory = model.write(frames, generator=random())
-        table = module.recall(model, frames, [memory], random(2))
+        table = recall_errors(model, frames, [memory], random(2))
         best = model.decode(model.encode(frames).mean)
-        for name, x in damage(frames, random(2)).items():
+        for name, (x, known) in damage(frames, random(2)).items():
             by_hand = sum(float((a - b) ** 2) for a, b in zip(x.flatten(), frames.flatten(), strict=True))
             assert table["error"][name]["damaged"] == pytest.approx(by_hand / frames.numel(), rel=1e-4)
-            known = ~module.right_half(frames) if name == module.HALF else None
             read = model.read(memory, x, 2, known=known)[-1]
             assert table["error"][name]["H=3, 2 reads"] == pytest.approx(float((read - frames).square().mean()))
             from_best = table["error from reconstruction"][name]["H=3, 2 reads"]
@@ -221,7 +226,7 @@ class TestMeasurement:
 
     def test_the_bound_of_a_size_is_the_memorys_own(self, models):
         model, frames = vbmem.load(models / "mixture"), torch.rand(12, 3, 8, 8, generator=random())
-        cells = module.size_table(model, lambda ways, _: {}, frames, random(5), Console(quiet=True))
+        cells = sizes.size_table(model, lambda ways, _: {}, frames, 41, random(5))
         codes = model.encode(frames).mean[:4]
         memory = model.memory.resize(clusters=2)
         state, addresses = memory.write(codes, 3, generator=random(5))
@@ -232,10 +237,10 @@ class TestMeasurement:
 
 class TestPictures:
     def test_no_test_picture_is_drawn_twice(self, data_dir):
-        parts = module.draw_pictures(FRAME, [6, 6, 12], data_dir, seed=0)
+        parts = draw_pictures(FRAME, [6, 6, 12], data_dir, seed=0)
         assert [len(x) for x in parts] == [41, 6, 6, 12]
         assert len(torch.cat(parts).flatten(1).unique(dim=0)) == 65
-        longer = module.draw_pictures(FRAME, [6, 6, 12, 3], data_dir, seed=0)
+        longer = draw_pictures(FRAME, [6, 6, 12, 3], data_dir, seed=0)
         assert all(x.equal(y) for x, y in zip(parts, longer, strict=False))
 
     def test_without_data_it_says_that_it_uses_photographs(self, models):
@@ -246,11 +251,13 @@ class TestPictures:
         assert result["settings"]["others"] == 41
 
     def test_a_missing_directory_is_one_clear_error(self, models, tmp_path):
-        with pytest.raises(DataError, match=r"there is no directory .*nowhere; give the one for data sets"):
+        with pytest.raises(
+            DataError, match=r"nowhere holds no cifar10\.npz or cifar-10-python\.tar\.gz; name the directory"
+        ):
             measure(models, tmp_path / "nowhere")
 
     def test_too_few_pictures_are_one_clear_error(self, models, data_dir):
-        with pytest.raises(DataError, match=r"161 test pictures of 3 channels are needed.* has 120 of 3; choose fewer"):
+        with pytest.raises(DataError, match=r"161 test pictures are needed, CIFAR-10 in .* has 120; choose fewer"):
             measure(models, data_dir, frames=40, sizes=False)
 
     def test_a_judge_must_look_at_such_pictures(self, models, data_dir):

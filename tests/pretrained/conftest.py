@@ -3,7 +3,7 @@ from PIL import Image
 from tiny_pretrained import as_bytes, waves
 
 import vbmem
-from vbmem.data.photographs import photograph_crops
+from vbmem.data.examples import photograph_crops
 
 
 @pytest.fixture(scope="session", params=["cifar10-mixture", "cifar10-tree"])

@@ -115,7 +115,7 @@ def test_more_samples_only_make_a_score_steadier():
 
 
 def test_what_was_written_scores_higher_than_what_was_not(shipped_model, china):
-    from vbmem.data.photographs import photograph_crops
+    from vbmem.data.examples import photograph_crops
 
     memory = shipped_model.write(china.transpose(0, 3, 1, 2), generator=seeded())
     others = photograph_crops("flower", 64, 32)

@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 EVENT: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
 LIVE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "trigger_mode": "always_last"}
-SHOWN_FOR = 20  # seconds that a message stays
+MESSAGE_SECONDS = 20  # that a message stays
 
 # For HTML with `markup.button`s in it.
 CLICKED = """element.addEventListener('click', event => {
@@ -26,20 +26,20 @@ CLICKED = """element.addEventListener('click', event => {
 });"""
 
 
-def told(handler: Callable[Concatenate[Session, P], Any]) -> Callable[Concatenate[Session | None, P], Any]:
-    """A handler that changes nothing on the page but for a message, where something goes wrong that people can mend."""
+def shows_errors(handler: Callable[Concatenate[Session, P], Any]) -> Callable[Concatenate[Session | None, P], Any]:
+    """The handler, but where it fails the page stays as it is and shows the error's message for a while."""
 
     @functools.wraps(handler)
-    def telling(session: Session | None, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def guarded(session: Session | None, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         try:
             if session is None:  # the server was started again, or has forgotten a page that nobody used
                 raise ValueError("this page is not ready, or no longer known here; reload it")
             return handler(session, *args, **kwargs)
         except (ValueError, OSError, ArithmeticError) as error:
-            gr.Warning(escape(str(error)), duration=SHOWN_FOR)
+            gr.Warning(escape(str(error)), duration=MESSAGE_SECONDS)
             return gr.skip()
 
-    return telling
+    return guarded
 
 
 def drop_zone(label: str, elem_id: str) -> gr.File:
@@ -49,6 +49,11 @@ def drop_zone(label: str, elem_id: str) -> gr.File:
     )
 
 
+def on_upload(zone: gr.File, handler: Callable[..., Any], session: gr.State, outputs: Any) -> Any:
+    """Hand what is dropped to the handler and empty the zone again; returns the event, for more to follow it."""
+    return zone.upload(handler, [session, zone], outputs, **EVENT).then(lambda: None, None, zone, **LIVE)
+
+
 def uploaded_pictures(paths: list[str], session: Session) -> Upload:
     """The pictures of uploaded files, which are then gone from the disk."""
     try:
@@ -56,7 +61,7 @@ def uploaded_pictures(paths: list[str], session: Session) -> Upload:
     finally:
         discard(paths)
     if upload.left_out:
-        gr.Info(f"files in the zip that are no pictures were left out: {upload.left_out}")
+        gr.Info(f"files in the zip that are not pictures were left out: {upload.left_out}")
     return upload
 
 

@@ -1,14 +1,15 @@
-"""Pieces of HTML. Pictures are inside it as data, so that none lies on the server's disk."""
+"""Pieces of HTML. Pictures are inside it as data, so that none is on the server's disk."""
 
 from __future__ import annotations
 
 import html
-import io
 from base64 import b64encode
 from collections.abc import Iterable
 
 from PIL import Image
 from torch import Tensor
+
+from vbmem.sheets import as_bytes, png
 
 SMALL, MEDIUM, LARGE, HUGE = 32, 64, 96, 128  # pixels a side on the screen, about
 
@@ -30,11 +31,10 @@ def notice(text: str) -> str:
 def picture(frame: Tensor, side: int, alt: str) -> str:
     """A frame [channels, H, W], in [0, 1] or uint8, enlarged a whole number of times."""
     if frame.is_floating_point():
-        frame = (frame.clamp(0, 1) * 255).round().byte()
-    buffer = io.BytesIO()
-    Image.fromarray(frame.movedim(0, -1).squeeze(-1).cpu().numpy()).save(buffer, "PNG")
+        frame = as_bytes(frame)
+    image = Image.fromarray(frame.movedim(0, -1).squeeze(-1).cpu().numpy())
     shown = max(1, round(side / frame.shape[-1])) * frame.shape[-1]
-    source = data("image/png", buffer.getvalue())
+    source = data("image/png", png(image))
     return f'<img class="frame" src="{source}" width="{shown}" height="{shown}" alt="{escape(alt)}">'
 
 
@@ -47,7 +47,7 @@ def figure(content: str, caption: str, kind: str = "") -> str:
 
 
 def button(index: int, content: str, label: str, chosen: bool = False) -> str:
-    """Something to click; the page is told its number."""
+    """Something to click; a click hands its number to the page."""
     return (
         f'<button type="button" data-index="{index}" class="{"chosen" if chosen else ""}" '
         f'aria-label="{escape(label)}" title="{escape(label)}">{content}</button>'

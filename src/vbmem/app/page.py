@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from vbmem.app import examples, show, tabs
-from vbmem.app.events import CLICKED, EVENT, LIVE, drop_zone, told, uploaded_pictures
+from vbmem.app import show, tabs
+from vbmem.app.events import CLICKED, EVENT, LIVE, drop_zone, on_upload, shows_errors, uploaded_pictures
 from vbmem.app.session import Session, open_model
 from vbmem.app.uploads import MAX_PICTURES
+from vbmem.data import examples
 from vbmem.pretrained import Model
 
 FRAMES = 64
@@ -27,85 +29,119 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
     Args:
         first: the model it starts with.
         models: those to choose from.
-        data_dir: where CIFAR-10 lies, for examples.
+        data_dir: where CIFAR-10 is kept, for examples.
         typed_models: whether a directory of this computer may be typed in as a model.
     """
-    sources = examples.sources(data_dir)
     page = gr.Blocks(title="vbmem", analytics_enabled=False, delete_cache=(600, 600))
     with page:
         session, opened = gr.State(), gr.State(first)
         gr.HTML(HEADER, elem_id="header")
         with gr.Row(elem_classes="columns"):
             with gr.Column(scale=4, min_width=330):
-                model = gr.Dropdown(
-                    list(models),
-                    value=first,
-                    allow_custom_value=typed_models,
-                    label="Model",
-                    info="or type the directory of a model or run of yours" if typed_models else None,
-                    elem_id="model",
-                )
+                model = _model_choice(first, models, typed_models)
                 files = drop_zone("Pictures of yours, or a zip of them", "files")
-                with gr.Row():
-                    source = gr.Dropdown(sources, label="Or examples", elem_id="source", min_width=120)
-                    count = gr.Number(FRAMES, label="How many", precision=0, elem_id="number", min_width=120)
-                with gr.Row():
-                    draw = gr.Button("Draw examples", elem_id="draw", min_width=120)
-                    write = gr.Button("Write", variant="primary", elem_id="write", min_width=120)
+                source, count = _example_choice(examples.sources(data_dir))
+                draw, write = _buttons()
                 episode = gr.HTML(elem_id="episode", js_on_load=CLICKED)
-            with gr.Column(scale=9, min_width=320), gr.Tabs(elem_id="tabs") as chosen:
-                with gr.Tab("Write", id="write"):
-                    memory = gr.HTML(elem_id="memory")
-                with gr.Tab("Generate", id="generate") as tab:
-                    tabs.generate(session, tab)
-                with gr.Tab("Recall", id="recall") as tab:
-                    recall = tabs.recall(session, tab)
-                with gr.Tab("Novelty", id="novelty") as tab:
-                    tabs.novelty(session, tab)
-                with gr.Tab("Resize", id="resize") as tab:
-                    tabs.resize(session, tab, memory)
-                with gr.Tab("Keep", id="keep") as tab:
-                    brought = tabs.keep(session, tab)
-        shown = [session, episode, memory, chosen]
+            with gr.Column(scale=9, min_width=320), gr.Tabs(elem_id="tabs") as selected:
+                memory, redraw_recalled, memory_file = _tabs(session)
+        shown = [session, episode, memory, selected]
 
-        def view(changed: Session) -> list[Any]:
-            return [changed, show.episode(changed), show.memory(changed), gr.Tabs(selected="write")]
-
-        def fresh(model: Model) -> Session:
-            return Session(model, examples.draw(examples.familiar_source(model.frame), FRAMES, model.frame, 0))
-
-        @told
-        def choose(session: Session, name: str) -> list[Any]:
-            model = open_model(name)
-            same = model.frame == session.model.frame
-            changed = Session(model, session.frames) if same else fresh(model)
-            return [*view(changed), name, examples.familiar_source(model.frame)]
-
-        @told
-        def drop(session: Session, paths: list[str]) -> list[Any]:
-            return view(Session(session.model, uploaded_pictures(paths, session).frames))
-
-        @told
-        def draw_examples(session: Session, name: str, number: float | None) -> list[Any]:
-            if not 1 <= (count := int(number or 0)) <= MAX_PICTURES:
-                raise ValueError(f"{count} pictures cannot be drawn; choose from 1 to {MAX_PICTURES}")
-            frames = examples.draw(name, count, session.model.frame, random.randrange(2**32), data_dir)
-            return view(Session(session.model, frames))
-
-        @told
-        def pick(session: Session, event: gr.EventData) -> list[Any]:
-            picked = session.frames[int(event.index) % len(session.frames)]
-            return [replace(session, picked=picked), gr.Tabs(selected="recall")]
-
-        page.load(lambda: view(fresh(open_model(first)).written()), None, shown, **EVENT)
-        model.input(choose, [session, model], [*shown, opened, source], **EVENT).then(
+        page.load(lambda: _view(_first_session(open_model(first)).written()), None, shown, **EVENT)
+        model.input(_choose_model, [session, model], [*shown, opened, source], **EVENT).then(
             lambda name: name, opened, model, **LIVE
         )
-        files.upload(drop, [session, files], shown, **EVENT).then(lambda: None, None, files, **LIVE)
-        draw.click(draw_examples, [session, source, count], shown, **EVENT)
-        write.click(told(lambda session: view(session.written())), session, shown, **EVENT)
-        episode.click(pick, session, [session, chosen], **EVENT).then(**recall)
-        brought.upload(
-            told(lambda session, path: view(tabs.load_memory(session, path))), [session, brought], shown, **EVENT
-        ).then(lambda: None, None, brought, **LIVE)
+        on_upload(files, _take_files, session, shown)
+        draw.click(partial(_draw_examples, data_dir=data_dir), [session, source, count], shown, **EVENT)
+        write.click(_write, session, shown, **EVENT)
+        episode.click(_pick, session, [session, selected], **EVENT).then(**redraw_recalled)
+        on_upload(memory_file, _load_memory, session, shown)
     return page
+
+
+def _model_choice(first: str, models: Sequence[str], typed_models: bool) -> gr.Dropdown:
+    return gr.Dropdown(
+        list(models),
+        value=first,
+        allow_custom_value=typed_models,
+        label="Model",
+        info="or type the directory of a model or run of yours" if typed_models else None,
+        elem_id="model",
+    )
+
+
+def _example_choice(sources: list[str]) -> tuple[gr.Dropdown, gr.Number]:
+    with gr.Row():
+        source = gr.Dropdown(sources, label="Or examples", elem_id="source", min_width=120)
+        return source, gr.Number(FRAMES, label="How many", precision=0, elem_id="number", min_width=120)
+
+
+def _buttons() -> tuple[gr.Button, gr.Button]:
+    with gr.Row():
+        draw = gr.Button("Draw examples", elem_id="draw", min_width=120)
+        return draw, gr.Button("Write", variant="primary", elem_id="write", min_width=120)
+
+
+def _tabs(session: gr.State) -> tuple[gr.HTML, dict[str, Any], gr.File]:
+    """Where the memory is shown, the event that draws the recalled picture anew, and where a memory is dropped."""
+    with gr.Tab("Write", id="write"):
+        memory = gr.HTML(elem_id="memory")
+    with gr.Tab("Generate", id="generate") as tab:
+        tabs.generate(session, tab)
+    with gr.Tab("Recall", id="recall") as tab:
+        redraw_recalled = tabs.recall(session, tab)
+    with gr.Tab("Novelty", id="novelty") as tab:
+        tabs.novelty(session, tab)
+    with gr.Tab("Resize", id="resize") as tab:
+        tabs.resize(session, tab, memory)
+    with gr.Tab("Keep", id="keep") as tab:
+        return memory, redraw_recalled, tabs.keep(session, tab)
+
+
+def _view(session: Session) -> list[Any]:
+    """A changed session, and all that is seen of it."""
+    return [session, show.episode(session), show.memory(session), gr.Tabs(selected="write")]
+
+
+def _first_session(model: Model) -> Session:
+    frame = model.frame
+    source = examples.familiar_source(frame.channels)
+    return Session(model, examples.draw(source, FRAMES, frame.size, frame.channels, seed=0))
+
+
+@shows_errors
+def _choose_model(session: Session, name: str) -> list[Any]:
+    model = open_model(name)
+    same_format = model.frame == session.model.frame
+    changed = Session(model, session.frames) if same_format else _first_session(model)
+    return [*_view(changed), name, examples.familiar_source(model.frame.channels)]
+
+
+@shows_errors
+def _take_files(session: Session, paths: list[str]) -> list[Any]:
+    return _view(Session(session.model, uploaded_pictures(paths, session).frames))
+
+
+@shows_errors
+def _draw_examples(session: Session, source: str, number: float | None, data_dir: Path | None) -> list[Any]:
+    if not 1 <= (count := int(number or 0)) <= MAX_PICTURES:
+        raise ValueError(f"{count} pictures cannot be drawn; choose from 1 to {MAX_PICTURES}")
+    frame, seed = session.model.frame, random.randrange(2**32)
+    frames = examples.draw(source, count, frame.size, frame.channels, seed, data_dir)
+    return _view(Session(session.model, frames))
+
+
+@shows_errors
+def _write(session: Session) -> list[Any]:
+    return _view(session.written())
+
+
+@shows_errors
+def _pick(session: Session, event: gr.EventData) -> list[Any]:
+    picked = session.frames[int(event.index) % len(session.frames)]
+    return [replace(session, picked=picked), gr.Tabs(selected="recall")]
+
+
+@shows_errors
+def _load_memory(session: Session, path: str) -> list[Any]:
+    return _view(tabs.load_memory(session, path))

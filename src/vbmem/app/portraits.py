@@ -17,18 +17,18 @@ SPREAD = 2.0  # standard deviations along a row
 @dataclass(frozen=True)
 class Portrait:
     cluster: int
-    usage: float
-    """Frames it holds."""
+    frame_count: float
+    """How many frames it holds; not a whole number, since a frame may belong to several clusters in part."""
     mean: Tensor  # its location, decoded: [channels, H, W]
-    rows: Tensor  # how it varies, the location moved along every row: [K, channels, H, W]
+    variations: Tensor  # how it varies, the location moved along every row: [K, channels, H, W]
     frames: Tensor  # those of the episode that are in it, [n, channels, H, W]
 
 
-def portraits(session: Session, most: int) -> list[Portrait]:
-    """Of the `most` used clusters, in the order of their use; of a tree, those of its first partition."""
-    memory, decode = session.kept(), session.model.decode
+def portraits(session: Session, limit: int) -> list[Portrait]:
+    """The `limit` most used clusters, in the order of their use; of a tree, those of its first partition."""
+    memory, decode = session.require_memory(), session.model.decode
     usage, clusters = memory.usage.reshape(memory.memory.partitions, -1)[0].sort(descending=True, stable=True)
-    clusters = clusters[:most]
+    clusters = clusters[:limit]
     codes, state = _locations(memory, clusters), memory.state
     rows = state.row_mean.reshape(memory.memory.partitions, *state.row_mean.shape[-3:])[0, clusters]  # [n, K, C / G]
     moved = codes.unsqueeze(1).repeat(1, rows.shape[1], 1)

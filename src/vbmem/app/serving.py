@@ -1,4 +1,4 @@
-"""The page's server: on this computer only unless told otherwise, and without a word to anybody else."""
+"""The page's server: on this computer only unless another host is given, and without any call to other servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def launch(model: str, data_dir: Path | None, host: str, port: int) -> None:
 
     Args:
         model: the one it starts with: a name, a model directory, or a run.
-        data_dir: where cifar10.npz lies, for examples from it.
+        data_dir: where CIFAR-10 is kept, for examples from it.
     """
     if find_spec("gradio") is None:
         raise ValueError("the web page needs gradio, which is not installed; run: pip install 'vbmem[app]'")

@@ -55,7 +55,7 @@ class Session:
             self.model.generate(memory, 1)  # refuses a memory of another model, and fails for one that is damaged
         except (ValueError, OSError) as error:
             raise MemoryFileError(str(error).replace(str(path), path.name)) from error
-        # A file that looks like a memory and is none can fail anywhere.
+        # A file that only looks like a memory can fail anywhere.
         except Exception as error:
             raise MemoryFileError(f"{path.name} is damaged ({error!r}); save the memory again") from error
         return replace(self, memory=memory, codes=None, times=None, chosen=None)
@@ -72,13 +72,17 @@ class Session:
 
     def assigned(self) -> Tensor:
         """The cluster of every frame, [T]; of a tree, in its first partition."""
-        memory, codes = self.held()
+        memory, codes = self.require_codes()
         return memory.memory.address(memory.state, codes).assignment.argmax(-1).reshape(-1, len(codes))[0]
 
     def generate(self, count: int, cluster: int | None = None, means: bool = False) -> Tensor:
         """New pictures [count, channels, H, W] of all clusters, or of one."""
         codes = self.model.generate_codes(
-            self.kept(), count, by_cluster=cluster is not None, sample_memory=not means, sample_codes=not means
+            self.require_memory(),
+            count,
+            by_cluster=cluster is not None,
+            sample_memory=not means,
+            sample_codes=not means,
         )
         return self.model.decode(codes if cluster is None else codes[cluster])
 
@@ -86,14 +90,14 @@ class Session:
         """A picture before it is read, [channels, H, W] by caption, and every step of reading it from memory."""
         picture = self.frames[0] if self.picked is None else self.picked
         broken, known = damaged(to_unit(picture, self.model.frame), noise, hidden, blur)
-        chain = self.model.read(self.kept(), broken, steps, known=known)
+        chain = self.model.read(self.require_memory(), broken, steps, known=known)
         alone = self.model.decode(self.model.encode(broken).mean)
         given = {"as it was": picture, "damaged": broken, "no memory": alone[0]}
         return given, chain[:, 0]
 
     def curve(self) -> dict[int, float]:
         """The bound per frame, in nats, of the episode in memories of several sizes."""
-        memory, codes = self.held()
+        memory, codes = self.require_codes()
         bounds = {}
         for size in sorted({*(size for size in SIZES if size <= len(codes)), self.size}):
             other = memory.memory.resize(**{self.size_name: size})
@@ -102,20 +106,21 @@ class Session:
         return bounds
 
     def rank(self, frames: Tensor) -> tuple[Tensor, Tensor]:
-        """How well the memory knows frames [N, ..]: nats, the newest first, and whose they are."""
-        nats, order = self.model.score(self.kept(), frames, generator=seeded()).sort()
+        """How well the memory knows frames [N, ..]: nats, the least familiar first, and which frame each belongs to."""
+        nats, order = self.model.score(self.require_memory(), frames, generator=seeded()).sort()
         return nats, order
 
-    def kept(self) -> WrittenMemory:
+    def require_memory(self) -> WrittenMemory:
+        """The memory that was written; ValueError if there is none yet."""
         if self.memory is None:
             raise ValueError("nothing is written yet; press Write")
         return self.memory
 
-    def held(self) -> tuple[WrittenMemory, Tensor]:
-        """The memory, and the codes that were written into it."""
+    def require_codes(self) -> tuple[WrittenMemory, Tensor]:
+        """The memory, and the codes that were written into it; ValueError if they are not here."""
         if self.codes is None:
             raise ValueError("the pictures in this memory are not here; press Write to write those on the left")
-        return self.kept(), self.codes
+        return self.require_memory(), self.codes
 
 
 def seeded() -> torch.Generator:

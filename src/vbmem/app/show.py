@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +14,13 @@ from vbmem.app.markup import HUGE, LARGE, MEDIUM, SMALL, button, data, escape, f
 from vbmem.app.portraits import Portrait, portraits
 from vbmem.app.session import Session
 from vbmem.pretrained import WrittenMemory
+from vbmem.sheets import figure_png
 
 NOTHING_WRITTEN = notice("Nothing is written yet. Press Write.")
-MOST_FRAMES = 200
-MOST_CLUSTERS = 24
-MOST_IN_CLUSTER = 12
-USUAL = 0.05  # the share of the written pictures that are as good as new
+MAX_FRAMES_SHOWN = 200
+MAX_CLUSTERS_SHOWN = 24
+MAX_FRAMES_PER_CLUSTER = 12
+UNFAMILIAR_SHARE = 0.05  # of the written pictures: those with the fewest nats
 
 
 def episode(session: Session) -> str:
@@ -28,9 +28,9 @@ def episode(session: Session) -> str:
     count = len(session.frames)
     shown = [
         button(index, picture(frame, MEDIUM, f"picture {index + 1}"), f"recall picture {index + 1}")
-        for index, frame in enumerate(session.frames[:MOST_FRAMES])
+        for index, frame in enumerate(session.frames[:MAX_FRAMES_SHOWN])
     ]
-    some = f", the first {MOST_FRAMES} shown" if count > MOST_FRAMES else ""
+    some = f", the first {MAX_FRAMES_SHOWN} shown" if count > MAX_FRAMES_SHOWN else ""
     text = f"<b>{_count(count, 'pictures')}</b>{some}. Click one to see it recalled."
     return hint(text) + f'<div class="scroll">{pictures(shown)}</div>'
 
@@ -44,15 +44,15 @@ def memory(session: Session) -> str:
         facts += [(f"{session.times.encode:.0f} ms", "to encode"), (f"{session.times.write:.0f} ms", "to write")]
     cards = "".join(f'<div class="card"><b>{number}</b><span>{text}</span></div>' for number, text in facts)
     clusters = session.memory.usage.shape[-1]
-    some = f" The {MOST_CLUSTERS} most used of {clusters} are shown." if clusters > MOST_CLUSTERS else ""
+    some = f" The {MAX_CLUSTERS_SHOWN} most used of {clusters} are shown." if clusters > MAX_CLUSTERS_SHOWN else ""
     about = (
         "The memory sorts the pictures into clusters. Of each it keeps a mean and how pictures vary around it, decoded "
         f"here. The pictures themselves are not in it.{some}"
     )
     if (parts := session.memory.memory.partitions) > 1:
         about += f" Codes are cut into {parts} parts with clusters of their own; these are those of the first."
-    drawn = portraits(session, MOST_CLUSTERS)
-    rows = "".join(_cluster_row(portrait, drawn[0].usage) for portrait in drawn)
+    drawn = portraits(session, MAX_CLUSTERS_SHOWN)
+    rows = "".join(_cluster_row(portrait, drawn[0].frame_count) for portrait in drawn)
     frames = "" if session.codes is None else "pictures that went into it"
     heads = "".join(f"<th>{text}</th>" for text in ("pictures held", "mean", "how it varies", frames))
     table = f'<table class="clusters"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
@@ -62,11 +62,11 @@ def memory(session: Session) -> str:
 def cluster_choice(session: Session) -> str:
     """The clusters to click on, and all of them together."""
     everything = button(-1, '<span class="all">all</span>', "all clusters", session.chosen is None)
-    shown = [figure(everything, f"{session.kept().frames}")]
-    for portrait in portraits(session, MOST_CLUSTERS):
+    shown = [figure(everything, f"{session.require_memory().frames}")]
+    for portrait in portraits(session, MAX_CLUSTERS_SHOWN):
         number, mean = portrait.cluster, picture(portrait.mean, MEDIUM, "mean")
         chosen = button(number, mean, f"cluster {number + 1}", number == session.chosen)
-        shown.append(figure(chosen, f"{portrait.usage:.0f}"))
+        shown.append(figure(chosen, f"{portrait.frame_count:.0f}"))
     return pictures(shown)
 
 
@@ -84,17 +84,17 @@ def recalled(given: dict[str, Tensor], steps: Tensor) -> str:
 
 
 def ranked(session: Session, frames: Tensor, names: Sequence[str]) -> str:
-    """Frames uint8 [N, channels, H, W], the newest first, each with its nats."""
-    usual, text = -math.inf, "The newest first: the fewer nats, the less the memory knows a picture."
+    """Frames uint8 [N, channels, H, W], the least familiar first, each with its nats."""
+    threshold, text = -math.inf, "The least familiar first: the fewer nats, the less the memory knows a picture."
     if session.codes is not None:
-        usual = float(session.rank(session.frames[:MOST_FRAMES])[0].quantile(USUAL))
-        text += f" Of the written ones, 19 in 20 have more than {usual:,.0f}; what has less is marked."
+        threshold = float(session.rank(session.frames[:MAX_FRAMES_SHOWN])[0].quantile(UNFAMILIAR_SHARE))
+        text += f" Of the written ones, 19 in 20 have more than {threshold:,.0f}; what has less is marked."
     nats, order = session.rank(frames)
     shown = [
         figure(
             picture(frames[index], LARGE, names[index]),
             f"<b>{value:,.0f} nats</b><br>{escape(names[index])}",
-            kind="new" if value < usual else "known",
+            kind="new" if value < threshold else "known",
         )
         for value, index in zip(nats.tolist(), order.tolist(), strict=True)
     ]
@@ -118,10 +118,8 @@ def bound_curve(session: Session) -> str:
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    buffer = io.BytesIO()
-    drawing.savefig(buffer, format="png", dpi=160)
-    now = f"<b>{_count(size, name)}</b>, {_size(session.kept())}, {bounds[size]:,.0f} nats a picture"
-    image = f'<img class="curve" src="{data("image/png", buffer.getvalue())}" alt="bound against {name}">'
+    now = f"<b>{_count(size, name)}</b>, {_size(session.require_memory())}, {bounds[size]:,.0f} nats a picture"
+    image = f'<img class="curve" src="{data("image/png", figure_png(drawing, dpi=160))}" alt="bound against {name}">'
     return hint(f"Now: {now}. Best: {_count(best, name)}, {bounds[best]:,.0f} nats.") + image
 
 
@@ -135,12 +133,13 @@ def save_link(memory: WrittenMemory) -> str:
     return facts + f'<a id="save" class="save" download="pictures.memory" href="{source}">Save this memory</a>'
 
 
-def _cluster_row(portrait: Portrait, most: float) -> str:
-    frames = [picture(frame, SMALL, "") for frame in portrait.frames[:MOST_IN_CLUSTER]]
-    if (more := len(portrait.frames) - MOST_IN_CLUSTER) > 0:
+def _cluster_row(portrait: Portrait, largest: float) -> str:
+    count = portrait.frame_count
+    frames = [picture(frame, SMALL, "") for frame in portrait.frames[:MAX_FRAMES_PER_CLUSTER]]
+    if (more := len(portrait.frames) - MAX_FRAMES_PER_CLUSTER) > 0:
         frames.append(f"<span>and {more} more</span>")
-    bar = f'<div class="bar"><i style="width:{100 * portrait.usage / most:.0f}%"></i></div>{portrait.usage:.0f}'
-    rows = (picture(row, SMALL, "") for row in portrait.rows)
+    bar = f'<div class="bar"><i style="width:{100 * count / largest:.0f}%"></i></div>{count:.0f}'
+    rows = (picture(row, SMALL, "") for row in portrait.variations)
     cells = (bar, picture(portrait.mean, SMALL, "mean"), pictures(rows), pictures(frames))
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 

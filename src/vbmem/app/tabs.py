@@ -9,10 +9,11 @@ from typing import Any
 import gradio as gr
 import torch
 
-from vbmem.app import examples, show
-from vbmem.app.events import CLICKED, EVENT, LIVE, discard, drop_zone, told, uploaded_pictures
+from vbmem.app import show
+from vbmem.app.events import CLICKED, EVENT, LIVE, discard, drop_zone, on_upload, shows_errors, uploaded_pictures
 from vbmem.app.markup import notice
 from vbmem.app.session import MAX_SIZE, Session
+from vbmem.data import examples
 
 OTHERS = 12  # examples of each kind to judge the novelty of
 
@@ -34,15 +35,15 @@ def generate(session: gr.State, tab: gr.Tab) -> None:
         frames = session.generate(int(count), session.chosen, kind == "means")
         return [show.cluster_choice(session), show.generated(frames)]
 
-    @told
+    @shows_errors
     def choose(session: Session, kind: str, count: float, event: gr.EventData) -> list[Any]:
         index = int(event.index)
         changed = replace(session, chosen=None if index < 0 else index)
         return [changed, *draw(changed, kind, count)]
 
     controls, shown = [session, kind, count], [clusters, pictures]
-    gr.on([tab.select, again.click, kind.input], told(draw), controls, shown, **EVENT)
-    count.change(told(draw), controls, shown, **LIVE)
+    gr.on([tab.select, again.click, kind.input], shows_errors(draw), controls, shown, **EVENT)
+    count.change(shows_errors(draw), controls, shown, **LIVE)
     clusters.click(choose, controls, [session, *shown], **EVENT)
 
 
@@ -60,20 +61,20 @@ def recall(session: gr.State, tab: gr.Tab) -> dict[str, Any]:
     pictures = gr.HTML(elem_id="recalled")
     other = drop_zone("Another picture", "other")
 
-    @told
+    @shows_errors
     def read(session: Session, steps: float, noise: float, hidden: float, blur: float) -> str:
         if session.memory is None:
             return show.NOTHING_WRITTEN
         return show.recalled(*session.recall(int(steps), noise, hidden, blur))
 
-    @told
+    @shows_errors
     def take(session: Session, paths: list[str]) -> Session:
         return replace(session, picked=uploaded_pictures(paths, session).frames[0])
 
     sliders = [steps, noise, hidden, blur]
     redraw = {"fn": read, "inputs": [session, *sliders], "outputs": pictures} | LIVE
     gr.on([tab.select, *(slider.change for slider in sliders)], **redraw)
-    other.upload(take, [session, other], session, **EVENT).then(lambda: None, None, other, **LIVE).then(**redraw)
+    on_upload(other, take, session, session).then(**redraw)
     return redraw
 
 
@@ -86,16 +87,16 @@ def novelty(session: gr.State, tab: gr.Tab) -> None:
     others = drop_zone("Pictures to judge, or a zip of them", "others")
     pictures = gr.HTML(elem_id="ranked")
 
-    @told
+    @shows_errors
     def rank_examples(session: Session) -> str:
         if session.memory is None:
             return show.NOTHING_WRITTEN
         frame = session.model.frame
-        known, new = examples.familiar_source(frame), examples.unfamiliar_source(frame)
-        frames = [examples.draw(source, OTHERS, frame, seed=1) for source in (known, new)]
+        known, new = examples.familiar_source(frame.channels), examples.unfamiliar_source(frame.channels)
+        frames = [examples.draw(source, OTHERS, frame.size, frame.channels, seed=1) for source in (known, new)]
         return show.ranked(session, torch.cat(frames), [known] * OTHERS + [new] * OTHERS)
 
-    @told
+    @shows_errors
     def rank(session: Session, paths: list[str]) -> str:
         if session.memory is None:
             discard(paths)
@@ -104,7 +105,7 @@ def novelty(session: gr.State, tab: gr.Tab) -> None:
         return show.ranked(session, upload.frames, upload.names)
 
     tab.select(rank_examples, session, pictures, **EVENT)
-    others.upload(rank, [session, others], pictures, **EVENT).then(lambda: None, None, others, **LIVE)
+    on_upload(others, rank, session, pictures)
 
 
 def resize(session: gr.State, tab: gr.Tab, memory: gr.HTML) -> None:
@@ -126,11 +127,11 @@ def resize(session: gr.State, tab: gr.Tab, memory: gr.HTML) -> None:
             return notice("The pictures in this memory are not here. Press Write to write those on the left.")
         return show.bound_curve(session)
 
-    @told
+    @shows_errors
     def look(session: Session) -> list[Any]:
         return [gr.Slider(value=session.size, label=session.size_name.capitalize()), drawn(session)]
 
-    @told
+    @shows_errors
     def rewrite(session: Session, size: float) -> list[Any]:
         changed = session.resized(int(size))
         return [changed, show.memory(changed), drawn(changed)]
@@ -148,7 +149,7 @@ def keep(session: gr.State, tab: gr.Tab) -> gr.File:
     )
     link = gr.HTML(elem_id="keep")
 
-    @told
+    @shows_errors
     def offer(session: Session) -> str:
         return show.NOTHING_WRITTEN if session.memory is None else show.save_link(session.memory)
 

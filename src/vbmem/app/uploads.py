@@ -30,7 +30,7 @@ class Upload:
     frames: Tensor  # uint8 [T, channels, H, W]
     names: tuple[str, ...]
     left_out: int
-    """Files in zips that are no pictures."""
+    """Files in zips that are not pictures."""
 
 
 def read_uploads(paths: Sequence[Path], frame: FrameFormat) -> Upload:
@@ -54,7 +54,7 @@ def read_uploads(paths: Sequence[Path], frame: FrameFormat) -> Upload:
 
 
 def _read_zip(path: Path, frame: FrameFormat, pixels: list[Images], names: list[str]) -> int:
-    """Adds the pictures of a zip; how many of its files are none."""
+    """Adds the pictures of a zip; how many of its files are not pictures."""
     try:
         with ZipFile(path) as archive:
             files = [info for info in archive.infolist() if not info.is_dir()]

@@ -45,7 +45,7 @@ def doctor(json: bool = False) -> None:
 def findings() -> dict[str, Any]:
     """Everything `vbmem doctor` says."""
     directory = data_directory(None)
-    sets = [name for name, known in KNOWN_SETS.items() if any((directory / file).is_file() for file in known.stored_as)]
+    sets = [name for name, known in KNOWN_SETS.items() if known.is_in(directory)]
     cuda = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     started = time.perf_counter()
     outcome = self_test()

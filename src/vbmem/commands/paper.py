@@ -122,13 +122,11 @@ def metrics(
         sizes: also measure over numbers of clusters and longer episodes, which takes longest.
         seed: of episodes and draws.
     """
-    import json
-
-    from vbmem.files import write_atomically
+    from vbmem.files import write_json
     from vbmem.paper import metrics as measure
 
     result = measure.metrics(
         model, data_dir=data_dir, episodes=episodes, frames=frames, sizes=sizes, seed=seed, console=console
     )
     if out is not None:
-        write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
+        write_json(out, result)

@@ -18,8 +18,15 @@ def blur(frames: Tensor, sigma: float) -> Tensor:
     return blurred.view_as(frames).clamp(0, 1)  # rounding may leave the interval
 
 
+def hide_right(frames: Tensor, share: float = 0.5) -> tuple[Tensor, Tensor]:
+    """Frames [.., W] with the right `share` of their width grey, and which columns are still known, bool [W]."""
+    width = frames.shape[-1]
+    known = torch.arange(width) < round(width * (1 - share))
+    return frames.masked_fill(~known, 0.5), known
+
+
 def damaged(frame: Tensor, noise: float, hidden: float, sigma: float) -> tuple[Tensor, Tensor | None]:
-    """A frame [channels, H, W] in [0, 1], damaged, and which of its pixels are known, or None for all.
+    """A frame [channels, H, W] in [0, 1], damaged, and which of its columns are known, or None for all.
 
     Args:
         noise: standard deviation.
@@ -29,8 +36,4 @@ def damaged(frame: Tensor, noise: float, hidden: float, sigma: float) -> tuple[T
     if sigma:
         frame = blur(frame.unsqueeze(0), sigma)[0]
     frame = (frame + noise * torch.randn(frame.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
-    if not hidden:
-        return frame, None
-    width = frame.shape[-1]
-    known = torch.arange(width) < round(width * (1 - hidden))
-    return torch.where(known, frame, 0.5), known
+    return hide_right(frame, hidden) if hidden else (frame, None)

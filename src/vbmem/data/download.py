@@ -1,10 +1,9 @@
 """Fetch the official archives of known sets, with their checksums."""
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from vbmem.data.progress import DownloadBar
 from vbmem.errors import DataError
 from vbmem.files import reading
 
@@ -17,7 +16,7 @@ class Archive:
 
     url: str
     md5: str
-    file: str  # where it lies below the data directory
+    file: str  # its path below the data directory
 
 
 def fetch(archive: Archive, data_dir: Path, progress: bool) -> Path:
@@ -41,7 +40,8 @@ def _download(archive: Archive, path: Path, progress: bool) -> None:
         "--data-dir or the variable VBMEM_DATA"
     )
     try:
-        with DownloadBar(path.name) if progress else nullcontext(False) as bar:
+        # pooch does not close the bar of a download that failed
+        with closing(DownloadBar(path.name)) if progress else nullcontext(False) as bar:
             pooch.retrieve(
                 archive.url,
                 known_hash=f"md5:{archive.md5}",
@@ -53,3 +53,30 @@ def _download(archive: Archive, path: Path, progress: bool) -> None:
         raise DataError(f"cannot download {archive.url} ({type(error).__name__}); {by_hand}") from error
     except ValueError as error:  # pooch found another checksum and removed the file
         raise DataError(f"{archive.url} no longer has the md5 {archive.md5}; {by_hand}") from error
+
+
+class DownloadBar:
+    """A rich bar that speaks pooch's progress protocol: set `total`, then update, reset, close."""
+
+    def __init__(self, description: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._task = self._bar.add_task(description, total=None)
+
+    def _start(self, size: int) -> None:
+        self._bar.start()
+        self._bar.update(self._task, total=size)
+
+    total = property(fset=_start)
+
+    def update(self, count: int) -> None:
+        self._bar.update(self._task, advance=count)
+
+    def reset(self) -> None:
+        self._bar.update(self._task, completed=0)
+
+    def close(self) -> None:
+        self._bar.stop()

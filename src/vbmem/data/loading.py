@@ -14,7 +14,7 @@ from vbmem.data.image_set import Images, ImageSet, with_channel_axis
 from vbmem.data.known import KNOWN_SETS
 from vbmem.errors import DataError
 
-FOLDER_SIZE = 32  # pixels a side of pictures from a folder, unless told otherwise: the paper's size
+FOLDER_SIZE = 32  # pixels a side of pictures from a folder, unless another size is given: the paper's size
 
 
 def load_images(
@@ -52,9 +52,8 @@ def load_images(
 
 def _load_known(name: str, data_dir: Path, progress: bool) -> ImageSet:
     known = KNOWN_SETS[name]
-    for file in known.stored_as:
-        if (data_dir / file).is_file():
-            return replace(ImageSet.from_npz(data_dir / file), name=name)
+    if stored := known.stored_in(data_dir):
+        return replace(ImageSet.from_npz(stored), name=name)
     images = known.load(data_dir, progress)
     if known.stored_as:
         images.save(data_dir / known.stored_as[0])

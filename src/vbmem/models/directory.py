@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vbmem.data.settings import DataConfig
 from vbmem.errors import ModelError
-from vbmem.files import read_tensors, write_atomically
+from vbmem.files import read_tensors, write_atomically, write_json
 from vbmem.models.base import EpisodicModel, place_on
 from vbmem.models.settings import ModelConfig, from_dict, to_dict
 from vbmem.nets import FrameFormat
@@ -128,7 +128,7 @@ def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:
         "card": saved.card,
         **more,
     }
-    write_atomically(directory / SETTINGS, (json.dumps(values, indent=1) + "\n").encode())
+    write_json(directory / SETTINGS, values)
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from vbmem.data.synthetic import linear_gaussian_episode
+from vbmem.files import write_atomically, write_json
 from vbmem.memory import GaussianMemory, KanervaMemory
+from vbmem.progress import track
+from vbmem.sheets import figure_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,13 +70,11 @@ def run(rows: int, code_size: int, seeds: list[int]) -> list[Cell]:
 
 def figure2(out: Path, seed: int, seeds: int, rows: list[int], code_sizes: list[int], console: Console) -> None:
     """Write every square, draw both heat maps, print the table, and leave the numbers as JSON."""
-    out.mkdir(parents=True, exist_ok=True)
     squares = [(k, c) for c in code_sizes for k in rows]
     cells: list[Cell] = []
-    for k, c in track(squares, "writing memories", console=console):
+    for k, c in track(squares, "writing memories"):
         cells += run(k, c, list(range(seed, seed + seeds)))
-    content = {"cells": [asdict(cell) for cell in cells]}
-    (out / "figure2.json").write_text(json.dumps(content, indent=1) + "\n")
+    write_json(out / "figure2.json", {"cells": [asdict(cell) for cell in cells]})
     draw(cells, rows, code_sizes, out)
     console.print(table(cells))
     pictures = ", ".join(str(out / name) for name, _, _ in MAPS.values())
@@ -84,9 +83,8 @@ def figure2(out: Path, seed: int, seeds: int, rows: list[int], code_sizes: list[
 
 def table(cells: list[Cell]) -> Table:
     """Range of the ratios over squares and seeds, beside the paper's claims."""
-    result = Table(title="bound of the baseline / bound of variational Bayes")
-    for heading in ("baseline", "lowest", "highest", "VB ahead in", "paper"):
-        result.add_column(heading)
+    headings = ("baseline", "lowest", "highest", "VB ahead in", "paper")
+    result = Table(*headings, title="bound of the baseline / bound of variational Bayes")
     for name, (_, title, claim) in MAPS.items():
         ratios = [cell.ratio(name) for cell in cells]
         ahead = sum(getattr(cell, name) < cell.vb for cell in cells)
@@ -109,7 +107,7 @@ def draw(cells: list[Cell], rows: list[int], code_sizes: list[int], out: Path) -
         axes = figure.subplots()
         _heat_map(axes, ratios, rows, sorted(code_sizes, reverse=True))
         axes.set_title(f"VB against {title}", fontsize=11)
-        figure.savefig(out / file, dpi=120)
+        write_atomically(out / file, figure_png(figure, dpi=120))
 
 
 def _heat_map(axes: Axes, ratios: np.ndarray, rows: list[int], code_sizes: list[int]) -> None:

@@ -1,7 +1,7 @@
 """Figures 3 to 6: what the shipped models generate and read from memory, beside the episode they wrote.
 
-Every function returns the files it leaves in `out`. Without a data directory the episodes are crops of scikit-learn's
-photographs, so that all figures can be drawn anywhere.
+A new figure is one function from a `Scene` to the files it leaves. Without a data directory the episodes are crops of
+scikit-learn's photographs, so that all figures can be drawn anywhere.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -20,24 +21,20 @@ from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from torch import Tensor
 
-from vbmem.data import EpisodeSource, load_images
-from vbmem.data.image_set import Images
-from vbmem.data.known import KNOWN_SETS, cifar10
-from vbmem.data.photographs import PHOTOGRAPHS, photograph_crops
-from vbmem.errors import DataError
-from vbmem.models import FrameFormat
-from vbmem.paper.metrics import nearest
+from vbmem.data.examples import draw_episode
+from vbmem.paper.metrics.neighbours import nearest
 from vbmem.pretrained import Model, WrittenMemory, load
-from vbmem.sheets import grid, save_animation, save_picture
+from vbmem.sheets import figure_png, grid, save_animation, save_picture
 
-MIXTURE = "cifar10-mixture"
-BOTH = (MIXTURE, "cifar10-tree")
 STEPS = 12  # of iterative reading
 SCALE = 2  # screen pixels to a pixel of a frame
 GAP = 24  # screen pixels between panels
 TITLE, FONT_SIZE = 26, 15  # height of the line over a panel, and of its text
 COLOURS, LEVELS = 192, 26  # in a frame of the animation; of a channel in a picture. Hardly seen, and half the bytes
 STEP_MS, LAST_MS = 250, 2500  # how long the animation shows a step, and the last one
+
+Sheet: TypeAlias = Image.Image | list[Image.Image]  # a picture, or the frames of an animation
+Sheets: TypeAlias = dict[str, Sheet]  # by the names of their files
 
 
 class Size(NamedTuple):
@@ -49,23 +46,31 @@ class Size(NamedTuple):
     clusters: int | None = None
 
 
-FIGURE3, FIGURE4 = Size(64, 64, 8), Size(64, 16, 16)
-FIGURE5, FIGURE6 = Size(640, 100, 10, 100), Size(1280, 100, 20, 150)
-
-
 @dataclass(frozen=True)
 class Scene:
     """An episode, uint8 [T, channels, H, W], written into a model's memory; all chance comes from one generator."""
 
+    size: Size
     model: Model
     episode: Tensor
     memory: WrittenMemory
     generator: torch.Generator
-    origin: str  # what the pictures are, in words
+    pictures: str  # what the pictures of the episode are, in words
 
-    def samples(self, count: int) -> Tensor:
-        """Memory and codes drawn, mean pixels (paper, G.1): [count, channels, H, W]."""
-        return self.model.generate(self.memory, count, generator=self.generator)
+    @classmethod
+    def write(cls, size: Size, name: str, data_dir: Path | None, seed: int) -> Self:
+        """Draw an episode and write it with the model of this name."""
+        model = load(name)
+        if size.clusters is not None:
+            model = model.resize(clusters=size.clusters)
+        episode = draw_episode(size.frames, model.frame.size, model.frame.channels, data_dir, seed)
+        generator = torch.Generator().manual_seed(seed)
+        pictures = "crops of two photographs" if data_dir is None else "test pictures of CIFAR-10"
+        return cls(size, model, episode, model.write(episode, generator=generator), generator, pictures)
+
+    def samples(self) -> Tensor:
+        """Memory and codes drawn, mean pixels (paper, G.1): [size.shown, channels, H, W]."""
+        return self.model.generate(self.memory, self.size.shown, generator=self.generator)
 
     def reads(self, start: Tensor) -> Tensor:
         """Chains that draw memory, addresses and codes at every step (paper, G.2): [STEPS, N, channels, H, W]."""
@@ -79,141 +84,117 @@ class Scene:
         return frames[nearest(pictures.flatten(1), frames.flatten(1))]
 
     def reference(self, columns: int, scale: int = SCALE) -> Image.Image:
-        return _titled(grid(self.episode / 255, columns, scale), f"Reference episode: {self.origin}")
+        """The panel of the episode."""
+        title = f"Reference episode: {self.size.frames} {self.pictures}"
+        return _titled(grid(self.episode / 255, columns, scale), title)
 
 
-def figure3(
-    out: Path, models: Sequence[str] = BOTH, data_dir: Path | None = None, seed: int = 0, console: Console | None = None
-) -> list[Path]:
-    """Figure 3: samples from memory, and below them the episode. One figure3-MODEL.png for each model."""
-    console = _announced(console, data_dir)
-    files = []
-    for name in models:
-        with console.status(f"{name} writes {FIGURE3.frames} pictures and samples"):
-            scene = _scene(name, FIGURE3, data_dir, seed)
-            samples = grid(scene.samples(FIGURE3.shown), FIGURE3.columns, SCALE)
-        panels = _titled(samples, f"Samples from memory ({scene.model.name})"), scene.reference(FIGURE3.columns)
-        files.append(_save(_together(*panels, down=True), out / f"figure3-{scene.model.name}.png"))
-    return _listed(files, console)
+@dataclass(frozen=True)
+class Figure:
+    """A figure that can be drawn of any model."""
+
+    size: Size
+    draw: Callable[[Scene], Sheets]
+
+    def __call__(
+        self, out: Path, models: str | Sequence[str], data_dir: Path | None, seed: int, console: Console
+    ) -> list[Path]:
+        """Draw the figure for a model, or for each of several.
+
+        Args:
+            out: the directory to leave the files in.
+            models: names of models that come with the package, or directories.
+            data_dir: where CIFAR-10 is kept; None for crops of photographs.
+            seed: of the episode and the draws.
+            console: for what is happening, and the files there are in the end.
+
+        Returns:
+            The files.
+
+        Raises:
+            DataError: if the directory does not hold CIFAR-10.
+        """
+        if data_dir is None:
+            console.print("without CIFAR-10: using crops of scikit-learn's photographs")
+        files = []
+        for name in [models] if isinstance(models, str) else models:
+            with console.status(f"{name} writes {self.size.frames} pictures, samples and reads"):
+                sheets = self.draw(Scene.write(self.size, name, data_dir, seed))
+            files += [_save(sheet, out / file) for file, sheet in sheets.items()]
+        console.print("pictures: " + ", ".join(map(str, files)), soft_wrap=True)
+        return files
 
 
-def figure4(
-    out: Path, models: Sequence[str] = BOTH, data_dir: Path | None = None, seed: int = 0, console: Console | None = None
-) -> list[Path]:
-    """Figure 4: iterative reading. For each model figure4-MODEL.png, and figure4-MODEL.gif to watch it.
+@partial(Figure, Size(frames=64, shown=64, columns=8))
+def figure3(scene: Scene) -> Sheets:
+    """Figure 3: samples from memory, and below them the episode."""
+    name, columns = scene.model.name, scene.size.columns
+    samples = _titled(grid(scene.samples(), columns, SCALE), f"Samples from memory ({name})")
+    return {f"figure3-{name}.png": _together(samples, scene.reference(columns), down=True)}
+
+
+@partial(Figure, Size(frames=64, shown=16, columns=16))
+def figure4(scene: Scene) -> Sheets:
+    """Figure 4: iterative reading, and an animation to watch it.
 
     Below the episode, one chain a row: the sample it starts from, its steps, and the last one's nearest neighbour.
     """
-    console = _announced(console, data_dir)
-    files = []
-    for name in models:
-        with console.status(f"{name} writes {FIGURE4.frames} pictures, samples and reads"):
-            scene = _scene(name, FIGURE4, data_dir, seed)
-            start = scene.samples(FIGURE4.shown)
-            steps = scene.reads(start)
-        title = f"Iterative reading, steps 1 to {STEPS} ({scene.model.name})"
-        rows = _together(
-            _titled(grid(start, 1, SCALE), "Sample"),
-            _titled(grid(steps.transpose(0, 1).flatten(0, 1), STEPS, SCALE), title),
-            _titled(grid(scene.nearest(steps[-1]), 1, SCALE), "Nearest"),
-            gap=SCALE * scene.model.frame.size,  # sample, gap, 12 steps, gap, nearest: the episode's 16 columns
-        )
-        path = out / f"figure4-{scene.model.name}.png"
-        files += [_save(_together(scene.reference(FIGURE4.columns), rows, down=True), path), path.with_suffix(".gif")]
-        _animate(steps, scene.model.name, files[-1])
-    return _listed(files, console)
+    name, start = scene.model.name, scene.samples()
+    steps = scene.reads(start)
+    title = f"Iterative reading, steps 1 to {STEPS} ({name})"
+    rows = _together(
+        _titled(grid(start, 1, SCALE), "Sample"),
+        _titled(grid(steps.transpose(0, 1).flatten(0, 1), STEPS, SCALE), title),
+        _titled(grid(scene.nearest(steps[-1]), 1, SCALE), "Nearest"),
+        gap=SCALE * scene.model.frame.size,  # sample, gap, 12 steps, gap, nearest: the episode's 16 columns
+    )
+    side = math.isqrt(scene.size.shown)
+    animation = [_titled(grid(step, side, SCALE), f"{name}, step {n}") for n, step in enumerate(steps, 1)]
+    sheet = _together(scene.reference(scene.size.columns), rows, down=True)
+    return {f"figure4-{name}.png": sheet, f"figure4-{name}.gif": animation}
 
 
-def figure5(
-    out: Path, model: str = MIXTURE, data_dir: Path | None = None, seed: int = 0, console: Console | None = None
-) -> list[Path]:
+@partial(Figure, Size(frames=640, shown=100, columns=10, clusters=100))
+def figure5(scene: Scene) -> Sheets:
     """Figure 5: a ten times longer episode in a resized memory. Its state, samples from it, and reads of these."""
-    console = _announced(console, data_dir)
-    scene, samples, reads = _sampled_and_read(model, FIGURE5, data_dir, seed, console)
+    samples, reads = _samples_and_reads(scene)
     sheet = _together(_memory_panel(scene.memory, samples.height - TITLE), samples, reads)
-    sheets = {"figure5.png": sheet, "figure5-episode.png": scene.reference(32, 1)}
-    return _listed([_save(sheet, out / file) for file, sheet in sheets.items()], console)
+    return {"figure5.png": sheet, "figure5-episode.png": scene.reference(32, 1)}
 
 
-def figure6(
-    out: Path, model: str = MIXTURE, data_dir: Path | None = None, seed: int = 0, console: Console | None = None
-) -> list[Path]:
+@partial(Figure, Size(frames=1280, shown=100, columns=20, clusters=150))
+def figure6(scene: Scene) -> Sheets:
     """Figure 6: samples of a still longer episode in a memory that grew less, and below them reads of these."""
-    console = _announced(console, data_dir)
-    scene, samples, reads = _sampled_and_read(model, FIGURE6, data_dir, seed, console)
-    sheets = {"figure6.png": _together(samples, reads, down=True), "figure6-episode.png": scene.reference(40, 1)}
-    return _listed([_save(sheet, out / file) for file, sheet in sheets.items()], console)
+    sheet = _together(*_samples_and_reads(scene), down=True)
+    return {"figure6.png": sheet, "figure6-episode.png": scene.reference(40, 1)}
 
 
-def _announced(console: Console | None, data_dir: Path | None) -> Console:
-    """The console, told if the pictures are not the paper's."""
-    console = console or Console()
-    if data_dir is None:
-        console.print("no --data-dir given: using crops of scikit-learn's photographs")
-    return console
-
-
-def _listed(files: list[Path], console: Console) -> list[Path]:
-    console.print("pictures: " + ", ".join(map(str, files)), soft_wrap=True)
-    return files
-
-
-def _scene(name: str, size: Size, data_dir: Path | None, seed: int) -> Scene:
-    model = load(name)
-    if size.clusters is not None:
-        model = model.resize(clusters=size.clusters)
-    if data_dir is None:
-        each, frame = -(-size.frames // len(PHOTOGRAPHS)), model.frame
-        crops = [photograph_crops(photograph, each, frame.size, seed, frame.channels) for photograph in PHOTOGRAPHS]
-        pictures, origin = np.concatenate(crops), f"{size.frames} crops of two photographs"
-    else:
-        pictures, origin = _cifar10(model.frame, data_dir), f"{size.frames} test pictures of CIFAR-10"
-    source = EpisodeSource(pictures, batch_size=1, episode_length=size.frames, seed=seed)
-    episode = source.images[source.epoch_indices(0)[0, 0]]
-    generator = torch.Generator().manual_seed(seed)
-    return Scene(model, episode, model.write(episode, generator=generator), generator, origin)
-
-
-def _cifar10(frame: FrameFormat, data_dir: Path) -> Images:
-    """The test pictures; nothing is downloaded for a figure."""
-    files = *KNOWN_SETS["cifar10"].stored_as, cifar10.ARCHIVE.file
-    if not any((data_dir.expanduser() / file).is_file() for file in files):
-        raise DataError(f"{data_dir} holds no {' or '.join(files)}; name CIFAR-10's directory, or leave out --data-dir")
-    return load_images("cifar10", data_dir, frame.size, progress=False).split("test")[0]
-
-
-def _sampled_and_read(
-    name: str, size: Size, data_dir: Path | None, seed: int, console: Console
-) -> tuple[Scene, Image.Image, Image.Image]:
-    """A scene with panels of samples, and of the last step of the chains that start from them."""
-    with console.status(f"{name} writes {size.frames} pictures into {size.clusters} clusters, and reads"):
-        scene = _scene(name, size, data_dir, seed)
-        start = scene.samples(size.shown)
-        samples, reads = (grid(frames, size.columns, SCALE) for frames in (start, scene.reads(start)[-1]))
+def _samples_and_reads(scene: Scene) -> tuple[Image.Image, Image.Image]:
+    """Panels of samples, and of the last step of the chains that start from them."""
+    start, size = scene.samples(), scene.size
+    samples, reads = (grid(frames, size.columns, SCALE) for frames in (start, scene.reads(start)[-1]))
     title = f"Samples from memory (T = {size.frames}, H = {size.clusters})"
-    return scene, _titled(samples, title), _titled(reads, f"Read {STEPS} times from memory")
+    return _titled(samples, title), _titled(reads, f"Read {STEPS} times from memory")
 
 
 def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
     """The row means R_h of all clusters, one under the other: [H K, C] as colours, `height` pixels high."""
     from matplotlib import colormaps
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
 
     memory = written.memory
     rows = memory.join(written.state.row_mean.flatten(-3, -2)).cpu().numpy()
     limit = float(np.quantile(np.abs(rows), 0.99))  # a few large entries would leave the others pale
     left, inside, right, below = 70, 400, 76, 44
     width, total = left + inside + right, TITLE + height + below
-    figure = Figure(figsize=(width / 100, total / 100), dpi=100)  # laid out by pixels, level with the other panels
+    figure = Drawing(figsize=(width / 100, total / 100), dpi=100)  # laid out by pixels, level with the other panels
     axes = figure.add_axes((left / width, below / total, inside / width, height / total))
     colours = colormaps["RdBu_r"].resampled(7)  # few, for a small file; an odd number has one for zero
     image = axes.imshow(rows, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     axes.set(xlabel="code component", ylabel=f"row of memory (H = {memory.clusters} clusters, K = {memory.rows} each)")
     bar = figure.add_axes(((left + inside + 14) / width, below / total, 14 / width, height / total))
     figure.colorbar(image, cax=bar)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    panel = Image.open(buffer).convert("RGB")
+    panel = Image.open(io.BytesIO(figure_png(figure, dpi=100))).convert("RGB")
     ImageDraw.Draw(panel).text((left, TITLE // 2), "Memory state: row means", "black", _font(), anchor="lm")
     return panel
 
@@ -245,14 +226,10 @@ def _together(*panels: Image.Image, down: bool = False, gap: int = GAP) -> Image
     return sheet
 
 
-def _animate(steps: Tensor, name: str, path: Path) -> None:
-    """All chains as one grid, a step [STEPS, N, channels, H, W] a frame, over and over."""
-    columns = math.isqrt(steps.shape[1])
-    sheets = [_titled(grid(step, columns, SCALE), f"{name}, step {n}") for n, step in enumerate(steps, 1)]
-    save_animation(sheets, [STEP_MS] * (len(sheets) - 1) + [LAST_MS], path, COLOURS)
-
-
-def _save(sheet: Image.Image, path: Path) -> Path:
-    top = LEVELS - 1
-    save_picture(sheet.point([round(round(v * top / 255) * 255 / top) for v in range(256)] * 3), path)
+def _save(sheet: Sheet, path: Path) -> Path:
+    if isinstance(sheet, list):
+        save_animation(sheet, [STEP_MS] * (len(sheet) - 1) + [LAST_MS], path, COLOURS)
+    else:
+        top = LEVELS - 1
+        save_picture(sheet.point([round(round(v * top / 255) * 255 / top) for v in range(256)] * 3), path)
     return path

@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 import torch
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from vbmem.data.loading import load_images
-from vbmem.files import write_atomically
+from vbmem.files import write_json
 from vbmem.models.directory import load_model
 from vbmem.paper.presets import QUANTITATIVE, get_preset
+from vbmem.progress import progress_bar
 from vbmem.train.evaluation import evaluate
 from vbmem.train.loop import Trainer
 
@@ -122,9 +122,9 @@ def table1(
     train = functools.partial(_train_row, out=out, data_dir=data_dir, device=device)
     for run in _one_by_one(train, pending, console) if jobs == 1 else _side_by_side(train, pending, console, jobs):
         runs.append(run)
-        write_atomically(finished, (json.dumps(runs, indent=1) + "\n").encode())
+        write_json(finished, runs)
     summary = summarise(runs)
-    write_atomically(out / "table1.json", (json.dumps(summary, indent=1) + "\n").encode())
+    write_json(out / "table1.json", summary)
     console.print(render(summary))
 
 
@@ -153,6 +153,8 @@ def _side_by_side(train: TrainRow, rows: list[Row], console: Console, jobs: int)
     """Each row in a process; on CUDA they share the device, best under NVIDIA's multi-process service (MPS)."""
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         futures = {pool.submit(train, row, None): row for row in rows}
-        for future in track(as_completed(futures), "training", total=len(rows), console=console):
-            console.print(*futures[future], f"{future.result()['test']['elbo_per_frame']:.1f} nats a frame")
-            yield future.result()
+        with progress_bar("training", len(rows)) as advance:
+            for future in as_completed(futures):
+                console.print(*futures[future], f"{future.result()['test']['elbo_per_frame']:.1f} nats a frame")
+                yield future.result()
+                advance()

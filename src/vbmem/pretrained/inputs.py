@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from vbmem.data.decoding import read_folder, read_picture
@@ -45,7 +44,6 @@ def as_frames(images: Pictures, frame: FrameFormat, *, progress: bool = False) -
     if isinstance(images, Tensor):
         return _checked(images, frame)
     if isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
-        progress = progress and Console(stderr=True).is_terminal
         pixels = read_folder(Path(images), frame.size, progress, frame.channels).x_train
     else:
         pictures = _listed(images)

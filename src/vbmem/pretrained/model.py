@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
 from vbmem.data.settings import DataConfig
@@ -24,6 +22,7 @@ from vbmem.models.memory_model import MemoryModel
 from vbmem.nets import CodePosterior, FrameFormat, Pixels
 from vbmem.pretrained.card import HUB
 from vbmem.pretrained.inputs import as_frames, to_unit
+from vbmem.progress import progress_bar
 
 if TYPE_CHECKING:
     from vbmem.pretrained.inputs import Pictures
@@ -284,13 +283,6 @@ def timed_write(
     return memory, codes, WriteTimes(1e3 * (encoded - started), 1e3 * (written - encoded))
 
 
-@contextmanager
-def _progress(description: str, total: int, work: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error, where there is enough work to wait for and a terminal to show it on."""
-    console = Console(stderr=True)
-    if work < LONG or not console.is_terminal:
-        yield lambda: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda: bar.advance(task)
+def _progress(description: str, total: int, work: int) -> AbstractContextManager[Callable[[], None]]:
+    """A bar, where there is enough work to wait for."""
+    return progress_bar(description, total, show=work >= LONG)

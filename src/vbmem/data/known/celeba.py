@@ -11,9 +11,9 @@ import numpy as np
 
 from vbmem.data.decoding import opened_picture
 from vbmem.data.image_set import Images, ImageSet, Labels
-from vbmem.data.progress import track
 from vbmem.errors import DataError
 from vbmem.files import reading
+from vbmem.progress import track
 
 FACES = "img_align_celeba.zip"
 PARTITION = "list_eval_partition.txt"

@@ -13,8 +13,8 @@ import numpy as np
 from vbmem.data.decoding import opened_picture
 from vbmem.data.download import Archive, fetch
 from vbmem.data.image_set import Images, ImageSet, Labels
-from vbmem.data.progress import track
 from vbmem.files import reading
+from vbmem.progress import track
 
 SIZE = 28
 BACKGROUND, EVALUATION = (

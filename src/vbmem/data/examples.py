@@ -1,0 +1,139 @@
+"""Example pictures for the demonstration, the page, figures and metrics: photographs, digits, CIFAR-10.
+
+The photographs and the digits come with scikit-learn. CIFAR-10 is used only from a directory that holds it: nothing
+is downloaded for an example. Pictures are uint8 [count, channels, size, size]; the same seed draws the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vbmem.data.decoding import read_picture
+from vbmem.data.episodes import EpisodeSource
+from vbmem.data.image_set import Images
+from vbmem.data.known import KNOWN_SETS
+from vbmem.data.loading import data_directory, load_images
+from vbmem.errors import DataError
+
+Photograph = Literal["china", "flower"]
+PHOTOGRAPHS: dict[str, Photograph] = {"a temple": "china", "a flower": "flower"}
+DIGITS, CIFAR10 = "digits", "CIFAR-10"
+
+
+def photograph_crops(name: Photograph, count: int, size: int, seed: int = 0, channels: int = 3) -> Images:
+    """Random squares of a photograph, from a seventh of its height up: uint8 [count, size, size, channels]."""
+    from PIL import Image
+    from sklearn.datasets import load_sample_image
+
+    photograph = Image.fromarray(load_sample_image(f"{name}.jpg"))
+    random = np.random.default_rng(seed)
+    crops = []
+    for _ in range(count):
+        side = int(random.integers(photograph.height // 7, photograph.height, endpoint=True))
+        left = int(random.integers(photograph.width - side, endpoint=True))
+        top = int(random.integers(photograph.height - side, endpoint=True))
+        crops.append(read_picture(photograph.crop((left, top, left + side, top + side)), size, channels))
+    return np.stack(crops)
+
+
+def sources(data_dir: Path | None) -> list[str]:
+    """What `draw` can draw from: CIFAR-10 only where a directory that holds it is given.
+
+    Raises:
+        DataError: if the directory does not hold CIFAR-10.
+    """
+    if data_dir is None:
+        return [*PHOTOGRAPHS, DIGITS]
+    _check_holds_cifar10(data_dir)
+    return [*PHOTOGRAPHS, DIGITS, CIFAR10]
+
+
+def familiar_source(channels: int) -> str:
+    """A source of pictures like those that the models which come with the package were trained on."""
+    return DIGITS if channels == 1 else "a temple"
+
+
+def unfamiliar_source(channels: int) -> str:
+    """A source of other pictures than the familiar ones."""
+    return "a temple" if channels == 1 else "a flower"
+
+
+def draw(source: str, count: int, size: int, channels: int, seed: int, data_dir: Path | None = None) -> Tensor:
+    """Random pictures of one of the `sources`, at most all that it has."""
+    if source in PHOTOGRAPHS:
+        return _as_frames(photograph_crops(PHOTOGRAPHS[source], count, size, seed, channels), size, channels)
+    pool = _test_pictures(source, data_dir)
+    chosen = np.random.default_rng(seed).choice(len(pool), min(count, len(pool)), replace=False)
+    return _as_frames(pool[chosen], size, channels)
+
+
+def draw_episode(length: int, size: int, channels: int, data_dir: Path | None, seed: int) -> Tensor:
+    """An episode in random order: test pictures of CIFAR-10, or without `data_dir` crops of both photographs.
+
+    Raises:
+        DataError: if the directory does not hold CIFAR-10.
+    """
+    if data_dir is None:
+        each = -(-length // len(PHOTOGRAPHS))
+        pool = np.concatenate([photograph_crops(name, each, size, seed, channels) for name in PHOTOGRAPHS.values()])
+    else:
+        pool = _test_pictures(CIFAR10, data_dir)
+    chosen = EpisodeSource(pool, batch_size=1, episode_length=length, seed=seed).epoch_indices(0)[0, 0]
+    return _as_frames(pool[chosen.numpy()], size, channels)
+
+
+def draw_sets(counts: Sequence[int], size: int, channels: int, data_dir: Path | None, seed: int) -> list[Tensor]:
+    """Sets of so many pictures each: test pictures of CIFAR-10, none in two of them, or without `data_dir` crops,
+    of the one photograph in the first set, of the other in the second, and so on in turn.
+
+    Raises:
+        DataError: if the directory does not hold CIFAR-10, or CIFAR-10 too few pictures.
+    """
+    if data_dir is None:
+        names = list(PHOTOGRAPHS.values())
+        crops = (
+            photograph_crops(names[number % len(names)], count, size, 1000 * seed + number, channels)
+            for number, count in enumerate(counts)
+        )
+        return [_as_frames(pictures, size, channels) for pictures in crops]
+    pool, needed = _test_pictures(CIFAR10, data_dir), sum(counts)
+    if needed > len(pool):
+        raise DataError(
+            f"{needed} test pictures are needed, CIFAR-10 in {data_dir} has {len(pool)}; "
+            "choose fewer or shorter episodes"
+        )
+    chosen = np.random.default_rng(seed).permutation(len(pool))[:needed]
+    return list(_as_frames(pool[chosen], size, channels).split(list(counts)))
+
+
+def _as_frames(pictures: Images, size: int, channels: int) -> Tensor:
+    """Pictures [N, H, W, C], fitted where they have another size or other channels."""
+    from PIL import Image
+
+    if pictures.shape[1:] != (size, size, channels):
+        images = (Image.fromarray(picture.squeeze()) for picture in pictures)
+        pictures = np.stack([read_picture(image, size, channels) for image in images])
+    return torch.from_numpy(pictures).movedim(-1, 1)
+
+
+@cache
+def _test_pictures(source: str, data_dir: Path | None) -> Images:
+    """All test pictures of the digits or of CIFAR-10, as they are stored."""
+    if source == DIGITS:
+        return load_images("digits").split("test")[0]
+    _check_holds_cifar10(data_dir)
+    return load_images("cifar10", data_dir, progress=False).split("test")[0]
+
+
+def _check_holds_cifar10(data_dir: Path | None) -> None:
+    known, directory = KNOWN_SETS["cifar10"], data_directory(data_dir)
+    if not known.is_in(directory):
+        files = " or ".join((*known.stored_as, *known.official))
+        raise DataError(f"{directory} holds no {files}; name the directory that holds CIFAR-10, or none to do without")

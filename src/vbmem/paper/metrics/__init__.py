@@ -1,0 +1,120 @@
+"""Numbers for what the paper shows as pictures: samples, iterative reading, recall, sizes of the memory, write time.
+
+A metric is a function from a `Trial` to a table, rows of columns of numbers, or to several tables by name. A new one is
+such a function and an entry in METRICS.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import Generator, Tensor
+
+from vbmem.data.examples import draw_sets
+from vbmem.errors import ModelError
+from vbmem.memory.checks import check_size
+from vbmem.models.base import CodedModel, FrameFormat
+from vbmem.paper.metrics.neighbours import features, judge_pictures
+from vbmem.paper.metrics.recall import recall
+from vbmem.paper.metrics.report import metric_tables, show, size_tables, summarise
+from vbmem.paper.metrics.sampling import judge_joint_samples, judge_samples
+from vbmem.paper.metrics.sizes import LENGTHS, size_table, write_time
+from vbmem.paper.metrics.trial import Json, Judge, Rows, Trial
+from vbmem.pretrained import Model, load, load_network
+from vbmem.pretrained.directory import fingerprint
+from vbmem.pretrained.inputs import to_unit
+from vbmem.progress import track
+
+OTHERS = 2000  # pictures from which those of the episode must be told apart
+
+# In this order: they draw from one generator.
+METRICS: dict[str, Callable[[Trial], Rows | dict[str, Rows]]] = {
+    "samples": judge_samples,
+    "joint assignments": judge_joint_samples,
+    "recall": recall,
+}
+
+
+def metrics(
+    model: str,
+    *,
+    data_dir: Path | None,
+    episodes: int = 5,
+    frames: int = 64,
+    sizes: bool = True,
+    seed: int = 0,
+    console: Console,
+    judge: str = "cifar10-vae",
+) -> Json:
+    """Measure a model on pictures it was not trained on, show the tables and return all numbers, ready for JSON.
+
+    Args:
+        model: the name of one that comes with the package, or a directory.
+        data_dir: where CIFAR-10 is kept; None for crops of photographs.
+        episodes: over which to average.
+        frames: of an episode.
+        sizes: also try memories of other sizes and longer episodes, one each.
+        seed: of episodes and draws.
+        console: for the tables.
+        judge: the model in whose code space pictures are compared.
+
+    Returns:
+        The summary of every metric by its name, the size table, the write time, and where all these come from.
+
+    Raises:
+        DataError: if the directory does not hold CIFAR-10, or CIFAR-10 too few pictures.
+        ModelError: if a model is missing or damaged, or the judge is for other pictures.
+    """
+    lengths = [check_size("frames", frames)] * (check_size("episodes", episodes) + 1)  # the last only for chance
+    subject, eye = load(model), load_network(judge)
+    network = eye.network
+    if not isinstance(network, CodedModel) or network.frame != subject.frame:
+        raise ModelError(f"{judge} cannot judge {model}; choose a model with codes, for {subject.frame}")
+    source = "cifar10, test pictures" if data_dir else "crops of photographs, not comparable with CIFAR-10"
+    console.print(f"measuring {subject.name} on {source}")
+    if sizes := sizes and "clusters" in subject.memory.sizes:
+        lengths.append(max(LENGTHS))
+    generator = Generator().manual_seed(seed)
+    with console.status("preparing pictures"):
+        others, *drawn = draw_pictures(subject.frame, lengths, data_dir, seed)
+        view = functools.partial(judge_pictures, network, features(network, others))
+        trials = _trials(subject, drawn[: episodes + 1], view, generator)
+    measured = [{name: metric(x) for name, metric in METRICS.items()} for x in track(trials, "sampling, recalling")]
+    summary = summarise(measured)
+    cells = size_table(subject, view, drawn[-1], len(others), generator) if sizes else []
+    times = write_time(subject, drawn[0], generator)
+    for name, content in summary.items():
+        show(metric_tables(name, content), console)
+    show(size_tables(cells) | {"write": {subject.name: times}}, console)
+    return {
+        "model": subject.name,
+        "fingerprint": subject.fingerprint,
+        "judge": {"model": eye.name, "fingerprint": fingerprint(network)},
+        "source": source,
+        "settings": {"episodes": episodes, "frames": frames, "others": len(others), "seed": seed},
+        "machine": {"threads": torch.get_num_threads(), "torch": str(torch.__version__)},
+        **summary,
+        "sizes": cells,
+        "write": times,
+    }
+
+
+def _trials(model: Model, episodes: list[Tensor], judge: Judge, generator: Generator) -> list[Trial]:
+    """Every episode but the last; the other memory of each is that of the next."""
+    written = [(frames, model.write(frames, generator=generator)) for frames in episodes]
+    return [
+        Trial(model, frames, memory, other, judge, generator)
+        for (frames, memory), (_, other) in itertools.pairwise(written)
+    ]
+
+
+def draw_pictures(frame: FrameFormat, lengths: list[int], data_dir: Path | None, seed: int) -> list[Tensor]:
+    """`OTHERS` pictures, if of photographs then of both, and then episodes of these lengths: [n, ..] in [0, 1]."""
+    counts = [OTHERS // 2, OTHERS - OTHERS // 2, *lengths]
+    first, second, *episodes = draw_sets(counts, frame.size, frame.channels, data_dir, seed)
+    return [to_unit(pictures, frame) for pictures in (torch.cat([first, second]), *episodes)]
