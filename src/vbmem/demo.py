@@ -59,7 +59,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
 
     samples = model.generate(memory, FRAMES, generator=generator)
     show("generated.png", "Generated", "New pictures drawn from the memory alone.", samples)
-    chains = model.read(memory, samples, STEPS, sample_memory=True, sample_codes=True, generator=generator)
+    chains = model.read(memory, samples, STEPS, generator=generator)
     steps = [grid(step, COLUMNS, SCALE) for step in (samples, *chains)]
     save_animation(steps, [900, *(250 for _ in steps[2:]), 2000], out / "reading.gif")
     caption = f"Each of them read from memory {STEPS} times in a row: they settle on what was written."
@@ -71,7 +71,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     damaged = {"noisy": (noisy, "Strong noise", None), "masked": (masked, "Half of the picture missing", known)}
     for name, (broken, what, pixels) in damaged.items():
         alone = model.decode(model.encode(broken).mean)
-        recalled = model.read(memory, broken, RECALL_STEPS, known=pixels)[-1]
+        recalled = model.read(memory, broken, RECALL_STEPS, known=pixels, sample=False)[-1]
         caption = f"{what}; encoder and decoder alone; recalled from memory; the picture as it was."
         show(f"{name}.png", f"Recalled: {name}", caption, broken, alone, recalled, shown)
 
@@ -101,7 +101,7 @@ def train_digits(out: Path, console: Console) -> None:
     memory = model.write(episode, generator=generator)
     pictures = {
         "digits-episode.png": episode,
-        "digits-recalled.png": model.read(memory, episode, 1)[0],
+        "digits-recalled.png": model.read(memory, episode, 1, sample=False)[0],
         "digits-generated.png": model.generate(memory, 32, generator=generator),
     }
     for name, frames in pictures.items():

@@ -177,7 +177,7 @@ def test_chains_draw_memory_addresses_and_codes_at_every_step() -> None:
     chains = scene.reads(shown)
     scene.generator.set_state(before)
     for step in chains:
-        codes = memory.memory.read(memory.state, model.encode(shown).mean, scene.generator)  # draws by default
+        codes = memory.read(model.encode(shown).mean, scene.generator)  # draws by default
         shown = model.decode(codes)
         assert torch.equal(step, shown)
 

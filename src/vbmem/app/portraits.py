@@ -27,10 +27,10 @@ class Portrait:
 def portraits(session: Session, limit: int) -> list[Portrait]:
     """The `limit` most used clusters, in the order of their use; of a tree, those of its first partition."""
     memory, decode = session.require_memory(), session.model.decode
-    usage, clusters = memory.usage.reshape(memory.memory.partitions, -1)[0].sort(descending=True, stable=True)
+    usage, clusters = memory.usage.reshape(memory.empty.partitions, -1)[0].sort(descending=True, stable=True)
     clusters = clusters[:limit]
     codes, state = _locations(memory, clusters), memory.state
-    rows = state.row_mean.reshape(memory.memory.partitions, *state.row_mean.shape[-3:])[0, clusters]  # [n, K, C / G]
+    rows = state.row_mean.reshape(memory.empty.partitions, *state.row_mean.shape[-3:])[0, clusters]  # [n, K, C / G]
     moved = codes.unsqueeze(1).repeat(1, rows.shape[1], 1)
     moved[..., : rows.shape[-1]] += SPREAD * rows
     means = decode(codes)
@@ -45,7 +45,7 @@ def portraits(session: Session, limit: int) -> list[Portrait]:
 def _locations(memory: WrittenMemory, clusters: Tensor) -> Tensor:
     """Codes [n, C] at the clusters; a tree's other partitions lie where the frames of the cluster have them."""
     first = clusters.repeat_interleave(DRAWS)
-    chosen = memory.assignments.sample(len(first), seeded(), first=first)  # [G, n DRAWS]
+    chosen = memory.choice.sample(len(first), seeded(), first=first)  # [G, n DRAWS]
     locations = memory.state.loc_mean.reshape(len(chosen), -1, memory.state.loc_mean.shape[-1])
     parts = torch.stack([location[numbers] for location, numbers in zip(locations, chosen, strict=True)])
     codes = parts.movedim(0, 1).flatten(1)  # [n DRAWS, C]

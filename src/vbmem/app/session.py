@@ -67,30 +67,23 @@ class Session:
 
     @property
     def size(self) -> int:
-        memory = self.model.memory if self.memory is None else self.memory.memory
+        memory = self.model.memory if self.memory is None else self.memory.empty
         return int(getattr(memory, self.size_name))
 
     def assigned(self) -> Tensor:
         """The cluster of every frame, [T]; of a tree, in its first partition."""
         memory, codes = self.require_codes()
-        return memory.memory.address(memory.state, codes).assignment.argmax(-1).reshape(-1, len(codes))[0]
+        return memory.address(codes).assignment.argmax(-1).reshape(-1, len(codes))[0]
 
     def generate(self, count: int, cluster: int | None = None, means: bool = False) -> Tensor:
         """New pictures [count, channels, H, W] of all clusters, or of one."""
-        codes = self.model.generate_codes(
-            self.require_memory(),
-            count,
-            by_cluster=cluster is not None,
-            sample_memory=not means,
-            sample_codes=not means,
-        )
-        return self.model.decode(codes if cluster is None else codes[cluster])
+        return self.model.generate(self.require_memory(), count, cluster=cluster, sample=not means)
 
     def recall(self, steps: int, noise: float, hidden: float, blur: float) -> tuple[dict[str, Tensor], Tensor]:
         """A picture before it is read, [channels, H, W] by caption, and every step of reading it from memory."""
         picture = self.frames[0] if self.picked is None else self.picked
         broken, known = damaged(to_unit(picture, self.model.frame), noise, hidden, blur)
-        chain = self.model.read(self.require_memory(), broken, steps, known=known)
+        chain = self.model.read(self.require_memory(), broken, steps, known=known, sample=False)
         alone = self.model.decode(self.model.encode(broken).mean)
         given = {"as it was": picture, "damaged": broken, "no memory": alone[0]}
         return given, chain[:, 0]
@@ -100,7 +93,7 @@ class Session:
         memory, codes = self.require_codes()
         bounds = {}
         for size in sorted({*(size for size in SIZES if size <= len(codes)), self.size}):
-            other = memory.memory.resize(**{self.size_name: size})
+            other = memory.empty.resize(**{self.size_name: size})
             state, addresses = other.write(codes, self.model.network.iterations, generator=seeded())
             bounds[size] = float(other.bound(codes, state, addresses).total) / len(codes)
         return bounds

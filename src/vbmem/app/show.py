@@ -49,7 +49,7 @@ def memory(session: Session) -> str:
         "The memory sorts the pictures into clusters. Of each it keeps a mean and how pictures vary around it, decoded "
         f"here. The pictures themselves are not in it.{some}"
     )
-    if (parts := session.memory.memory.partitions) > 1:
+    if (parts := session.memory.empty.partitions) > 1:
         about += f" Codes are cut into {parts} parts with clusters of their own; these are those of the first."
     drawn = portraits(session, MAX_CLUSTERS_SHOWN)
     rows = "".join(_cluster_row(portrait, drawn[0].frame_count) for portrait in drawn)

@@ -74,9 +74,7 @@ class Scene:
 
     def reads(self, start: Tensor) -> Tensor:
         """Chains that draw memory, addresses and codes at every step (paper, G.2): [STEPS, N, channels, H, W]."""
-        return self.model.read(
-            self.memory, start, STEPS, sample_memory=True, sample_codes=True, generator=self.generator
-        )
+        return self.model.read(self.memory, start, STEPS, generator=self.generator)
 
     def nearest(self, pictures: Tensor) -> Tensor:
         """The frame of the episode nearest to each picture [N, ..], by pixels."""
@@ -182,7 +180,7 @@ def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
     from matplotlib import colormaps
     from matplotlib.figure import Figure as Drawing
 
-    memory = written.memory
+    memory = written.empty
     rows = memory.join(written.state.row_mean.flatten(-3, -2)).cpu().numpy()
     limit = float(np.quantile(np.abs(rows), 0.99))  # a few large entries would leave the others pale
     left, inside, right, below = 70, 400, 76, 44

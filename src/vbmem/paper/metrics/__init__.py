@@ -26,7 +26,7 @@ from vbmem.paper.metrics.sampling import judge_joint_samples, judge_samples
 from vbmem.paper.metrics.sizes import LENGTHS, size_table, write_time
 from vbmem.paper.metrics.trial import Json, Judge, Rows, Trial
 from vbmem.pretrained import Model, load, load_network
-from vbmem.pretrained.directory import fingerprint
+from vbmem.models.directory import fingerprint
 from vbmem.pretrained.inputs import to_unit
 from vbmem.progress import track
 

@@ -47,7 +47,7 @@ def recall_errors(
     best = model.decode(model.encode(frames).mean)
     measures: dict[str, Rows] = {"error": {}, "error from reconstruction": {}, "hit rate": {}}
     for name, (damaged, known) in damage(frames, generator).items():
-        reads = {m.memory.layout[0]: model.read(m, damaged, STEPS[-1], known=known) for m in memories}
+        reads = {m.empty.layout[0]: model.read(m, damaged, STEPS[-1], known=known, sample=False) for m in memories}
         made = {
             "damaged": damaged,
             "encoder-decoder": model.decode(model.encode(damaged).mean),

@@ -24,11 +24,11 @@ def samples(trial: Trial) -> Pictures:
     there can be, the frames encoded and decoded. Pixels are always means."""
     model, frames, memory, generator = trial.model, trial.frames, trial.memory, trial.generator
     drawn, steps = model.generate(memory, len(frames), generator=generator), STEPS[-1]
-    chain = model.read(memory, drawn, steps, sample_memory=True, sample_codes=True, generator=generator)
+    chain = model.read(memory, drawn, steps, generator=generator)
     return {
         "samples": drawn,
         f"{steps} reads, sampled": chain[-1],
-        f"{steps} reads, means": model.read(memory, drawn, steps)[-1],
+        f"{steps} reads, means": model.read(memory, drawn, steps, sample=False)[-1],
         "chance": model.generate(trial.other, len(frames), generator=generator),
         "ceiling": model.decode(model.encode(frames).mean),
     }
@@ -37,12 +37,12 @@ def samples(trial: Trial) -> Pictures:
 def joint_samples(trial: Trial) -> Pictures:
     """Samples of a tree, by how the joint assignment of its partitions is drawn."""
     model, frames, memory, generator = trial.model, trial.frames, trial.memory, trial.generator
-    n, theta = len(frames), memory.memory.address(memory.state, model.encode(frames).mean).assignment  # [G, T, H]
+    n, theta = len(frames), memory.address(model.encode(frames).mean).assignment  # [G, T, H]
     joints = {
-        "prefix counts": memory.assignments.sample(n, generator),
+        "prefix counts": memory.choice.sample(n, generator),
         "prefix networks": PrefixNetworks.fit(theta).sample(n, generator),
         "written frames": theta.argmax(-1)[:, torch.randint(n, (n,), generator=generator)],
         "independent": torch.randint(theta.shape[-1], (len(theta), n), generator=generator),
     }
-    draw = functools.partial(memory.memory.sample, memory.state, n, generator)
+    draw = functools.partial(memory.empty.sample, memory.state, n, generator)
     return {name: model.decode(draw(clusters=clusters)) for name, clusters in joints.items()}

@@ -27,7 +27,7 @@ def size_table(model: Model, judge: Judge, frames: Tensor, others: int, generato
         memory = sized.write_codes(z, generator=generator)
         bound = sized.memory.bound(z, memory.state, sized.memory.address(memory.state, z)).total / n
         drawn = sized.generate(memory, min(n, CELL_SAMPLES), generator=generator)
-        made = {"samples": drawn, "reads": sized.read(memory, drawn, STEPS[-1])[-1]}
+        made = {"samples": drawn, "reads": sized.read(memory, drawn, STEPS[-1], sample=False)[-1]}
         cell = {"frames": n, "clusters": clusters, "pictures": len(drawn), "base rate": n / (n + others)}
         cells.append({**cell, "bound per frame": float(bound), **judge(made, frames[:n])})
     return cells
