@@ -71,7 +71,7 @@ def test_ctrl_c_ends_the_process_and_saves(tmp_path):
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
     assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
-    assert f"stopped, and saved in {tmp_path}; to go on, add --resume to the same command" in said
+    assert f"stopped, and saved in {tmp_path}; resume it to go on" in said
     _, progress = load_checkpoint(tmp_path / "last.safetensors")
     assert progress.epoch == len(log_lines(tmp_path)) > 1
     resumed = trainer(tiny(epochs=10000), tmp_path, resume=True)

@@ -120,7 +120,7 @@ def test_an_interruption_is_saved_and_says_how_to_go_on(tmp_path, monkeypatch):
     run_dir = tmp_path / "a run"
     made = interrupted(monkeypatch, tiny(), run_dir, 5)
     said = made.console.file.getvalue()
-    assert f"stopped, and saved in {run_dir}; to go on, add --resume to the same command" in said
+    assert f"stopped, and saved in {run_dir}; resume it to go on" in said
     assert load_checkpoint(run_dir / "last.safetensors")[1].batch == 5
 
 

@@ -83,9 +83,7 @@ def test_a_disk_that_fills_up_costs_no_checkpoint(call, tmp_path, monkeypatch):
 
 def test_a_new_run_does_not_overwrite_another(finished):
     before = contents(finished)
-    with pytest.raises(
-        CheckpointError, match="holds a run already; add --resume to go on, or choose another --run-dir"
-    ) as caught:
+    with pytest.raises(CheckpointError, match="holds a run already; resume it, or choose another directory") as caught:
         trainer(CONFIG, finished)
     assert str(finished) in str(caught.value)
     assert contents(finished) == before

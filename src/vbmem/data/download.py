@@ -37,8 +37,8 @@ def _download(archive: Archive, path: Path, progress: bool) -> None:
     import pooch
 
     by_hand = (
-        f"fetch it by hand and put it at {path}, or choose the directory where you keep data with data_dir, "
-        "--data-dir or the variable VBMEM_DATA"
+        f"fetch it by hand and put it at {path}, or choose the directory where you keep data with data_dir "
+        "or the variable VBMEM_DATA"
     )
     try:
         with DownloadBar(path.name) if progress else nullcontext(False) as bar:

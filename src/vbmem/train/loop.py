@@ -78,7 +78,7 @@ class Trainer:
         if resume:
             self._restore()
         elif (run_dir / "last.safetensors").exists():
-            raise CheckpointError(f"{run_dir} holds a run already; add --resume to go on, or choose another --run-dir")
+            raise CheckpointError(f"{run_dir} holds a run already; resume it, or choose another directory")
         else:
             self._open_stage()
         self._claim_directory()
@@ -94,7 +94,7 @@ class Trainer:
                 raise
             except KeyboardInterrupt:
                 self._save()
-                display.say(f"stopped, and saved in {self.run_dir}; to go on, add --resume to the same command")
+                display.say(f"stopped, and saved in {self.run_dir}; resume it to go on")
                 raise
             finally:
                 log.close()

@@ -28,7 +28,7 @@ def load(data_dir: Path, progress: bool) -> ImageSet:
         raise DataError(
             f"CelebA cannot be downloaded by a program: fetch {FACES} and {PARTITION} (and {IDENTITIES} for "
             "labels) from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and put them into "
-            f"{data_dir}, or choose the directory that holds them with data_dir, --data-dir or VBMEM_DATA"
+            f"{data_dir}, or choose the directory that holds them with data_dir or the variable VBMEM_DATA"
         )
     return decode(faces, partition, identities if identities.is_file() else None, progress)
 
