@@ -26,7 +26,7 @@ class MemoryFileError(VbmemError, ValueError):
 
 
 class ModelError(VbmemError, ValueError):
-    """Something that is not a model this version can load."""
+    """Something that is not a model this version can build or load."""
 
 
 class CheckpointError(VbmemError, ValueError):

@@ -23,7 +23,7 @@ from model_zoo import (
 from vbmem.memory import Memory, TreeMemory
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models import FrameFormat
-from vbmem.models.memory_model import MemoryKind
+from vbmem.models.settings import MemoryKind
 
 KL_NAMES = {"kl_codes", "kl_assignments", "kl_weights", "kl_rows", "kl_locations"}
 

@@ -7,15 +7,16 @@ layer of the code head; none in the three linear maps to the embedding, the head
 import pytest
 from torch import nn
 
-from vbmem.nets import CodeHead, Decoder, Encoder, Style
+from vbmem.nets import BlockParts, CodeHead, Decoder, Encoder
+from vbmem.nets.convolutional import BASIC, IMPROVED
 
 
-def trainable_parameters(style: Style, filters: int, fixed_var: float | None) -> int:
-    code_size, images = 200, {"image_size": 32, "channels": 3, "filters": filters, "style": style}
+def trainable_parameters(parts: BlockParts, filters: int, fixed_var: float | None) -> int:
+    code_size, images = 200, {"image_size": 32, "channels": 3, "filters": filters, "parts": parts}
     networks = nn.ModuleList(
         [
             Encoder(embedding_size=2 * code_size, **images),
-            CodeHead(embedding_size=2 * code_size, code_size=code_size, style=style, fixed_var=fixed_var),
+            CodeHead(embedding_size=2 * code_size, code_size=code_size, fixed_var=fixed_var),
             Decoder(code_size=code_size, **images),
         ]
     )
@@ -23,9 +24,9 @@ def trainable_parameters(style: Style, filters: int, fixed_var: float | None) ->
 
 
 @pytest.mark.parametrize(
-    ("style", "filters", "fixed_var", "count"),
-    [("basic", 32, None, 669_590), ("improved", 64, 0.6, 1_323_798)],
+    ("parts", "filters", "fixed_var", "count"),
+    [(BASIC, 32, None, 669_590), (IMPROVED, 64, 0.6, 1_323_798)],
     ids=["vae", "mixture"],
 )
-def test_parameter_count_equals_the_reference(style, filters, fixed_var, count):
-    assert trainable_parameters(style, filters, fixed_var) == count
+def test_parameter_count_equals_the_reference(parts, filters, fixed_var, count):
+    assert trainable_parameters(parts, filters, fixed_var) == count

@@ -6,22 +6,15 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vbmem.nets import CodeHead, CodePosterior, Decoder, Encoder, Likelihood, Pixels, Style
+from vbmem.models.settings import ModelConfig
+from vbmem.nets import CodeHead, CodePosterior, FrameFormat, Pixels, build_networks
 from vbmem.nets.precision import at_least_float32
 
-
-@dataclass(frozen=True)
-class FrameFormat:
-    """What frames look like: float [.., channels, size, size] in [0, 1]."""
-
-    size: int
-    channels: int
-    likelihood: Likelihood = "gaussian"
+__all__ = ["CodedModel", "EpisodicModel", "Evidence", "FrameFormat", "normal_kl", "repeat_episodes", "repeat_posterior"]
 
 
 @dataclass(frozen=True)
@@ -53,17 +46,16 @@ class EpisodicModel(nn.Module):
     `network_dtype` may be set to bfloat16: networks then run under autocast, everything else in float32.
     """
 
-    config: Any
+    config: ModelConfig
     """The settings it was built from."""
     network_dtype: torch.dtype = torch.float32
     _gathered: Tensor | None = None
 
-    def __init__(self, frame: FrameFormat, code_size: int, embedding_size: int, filters: int, style: Style) -> None:
+    def __init__(self, frame: FrameFormat, code_size: int, embedding_size: int, filters: int, style: str) -> None:
         super().__init__()
         self.frame = frame
-        sizes = {"image_size": frame.size, "channels": frame.channels, "filters": filters}
-        self.encoder = Encoder(**sizes, embedding_size=embedding_size, style=style)
-        self.decoder = Decoder(**sizes, code_size=code_size, style=style, likelihood=frame.likelihood)
+        networks = build_networks(style, frame, filters, embedding_size, code_size)
+        self.encoder, self.decoder, self.head_activation = networks.encoder, networks.decoder, networks.activation
 
     @abstractmethod
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
@@ -126,9 +118,14 @@ class EpisodicModel(nn.Module):
 class CodedModel(EpisodicModel):
     """A model in which every frame has a code of its own, inferred from that frame alone."""
 
-    def __init__(self, frame: FrameFormat, code_size: int, filters: int, style: Style, fixed_var: float | None) -> None:
+    def __init__(self, frame: FrameFormat, code_size: int, filters: int, style: str, fixed_var: float | None) -> None:
         super().__init__(frame, code_size, 2 * code_size, filters, style)
-        self.head = CodeHead(embedding_size=2 * code_size, code_size=code_size, style=style, fixed_var=fixed_var)
+        self.head = CodeHead(
+            embedding_size=2 * code_size,
+            code_size=code_size,
+            activation=self.head_activation,
+            fixed_var=fixed_var,
+        )
 
     def infer(self, frames: Tensor) -> CodePosterior:
         """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""

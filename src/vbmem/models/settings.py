@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vbmem.memory.writing import VariationalMemory
-    from vbmem.models.base import EpisodicModel, FrameFormat
+    from vbmem.models.base import EpisodicModel
     from vbmem.models.dkm import DKM
     from vbmem.models.memory_model import MemoryModel
     from vbmem.models.statistician import NeuralStatistician
     from vbmem.models.vae import VAE
+    from vbmem.nets import FrameFormat
 
 MemoryKind = Literal["gaussian", "categorical", "shifted", "mixture", "tree"]
 Objective = Literal["episode", "generalisation", "online"]

@@ -1,19 +1,27 @@
-"""Convolutional encoders and decoders (the paper's appendix F), code posteriors and pixel likelihoods."""
+"""Encoder-decoder pairs by name (those of the paper's appendix F), code posteriors and pixel likelihoods."""
 
-from vbmem.nets.blocks import Style
+from vbmem.nets.blocks import BlockParts
+from vbmem.nets.convolutional import convolutional
 from vbmem.nets.decoder import Decoder
 from vbmem.nets.encoder import Encoder
-from vbmem.nets.pixels import BernoulliPixels, GaussianPixels, Likelihood, Pixels
+from vbmem.nets.pixels import BernoulliPixels, FrameFormat, GaussianPixels, Likelihood, Pixels, pixels_class
 from vbmem.nets.posterior import CodeHead, CodePosterior
+from vbmem.nets.registry import Networks, build_networks, register
 
 __all__ = [
     "BernoulliPixels",
+    "BlockParts",
     "CodeHead",
     "CodePosterior",
     "Decoder",
     "Encoder",
+    "FrameFormat",
     "GaussianPixels",
     "Likelihood",
+    "Networks",
     "Pixels",
-    "Style",
+    "build_networks",
+    "convolutional",
+    "pixels_class",
+    "register",
 ]

@@ -1,4 +1,7 @@
-"""What encoder and decoder share: the two styles, the residual block, the checks of their arguments."""
+"""What encoder and decoder share: the parts they are made of, the residual block, the check of their arguments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -6,23 +9,40 @@ from torch import Tensor, nn
 from vbmem.nets.layers import residual_conv
 from vbmem.nets.precision import at_least_float32
 
-Style = str
-"""`basic`: batch norm and ReLU (appendix F.1). `improved`: group norm and swish (appendix F.2)."""
-
 SMALLEST_IMAGE = 8
 CHANNELS_PER_GROUP = 4
 
 
-def activation(style: Style) -> nn.Module:
-    """ReLU (basic) or swish (improved)."""
-    return nn.ReLU() if style == "basic" else nn.SiLU()
+@dataclass(frozen=True)
+class BlockParts:
+    """What convolutional networks are made of.
+
+    Args:
+        norm: makes a normaliser of that many channels.
+        activation: makes a nonlinearity.
+        doubling_first: whether a block of the decoder doubles its features before or after its residual block.
+        orthogonal_seed: whether the decoder's first linear map starts orthogonal.
+    """
+
+    norm: Callable[[int], nn.Module]
+    activation: Callable[[], nn.Module]
+    doubling_first: bool = True
+    orthogonal_seed: bool = False
 
 
-def normalisation(style: Style, filters: int) -> nn.Module:
-    """Batch norm over all frames of the batch (basic) or group norm in groups of four channels (improved)."""
-    if style == "basic":
-        # TensorFlow's defaults; its momentum 0.99 is the weight of the past, torch's that of the present.
-        return nn.BatchNorm2d(filters, eps=1e-3, momentum=0.01)
+def batch_norm(filters: int) -> nn.Module:
+    """Batch norm over all frames of the batch."""
+    # TensorFlow's defaults; its momentum 0.99 is the weight of the past, torch's that of the present.
+    return nn.BatchNorm2d(filters, eps=1e-3, momentum=0.01)
+
+
+def group_norm(filters: int) -> nn.Module:
+    """Group norm in groups of four channels."""
+    if filters % CHANNELS_PER_GROUP:
+        raise ValueError(
+            f"group norm has groups of {CHANNELS_PER_GROUP} channels: "
+            f"filters must be a multiple of {CHANNELS_PER_GROUP}, not {filters}"
+        )
     return FusedGroupNorm(filters // CHANNELS_PER_GROUP, filters, eps=1e-6)
 
 
@@ -45,38 +65,27 @@ class ResidualBlock(nn.Module):
     kernel turned by 180 degrees, and the initialiser is symmetric, so one block serves everywhere.
     """
 
-    def __init__(self, filters: int, style: Style) -> None:
+    def __init__(self, filters: int, parts: BlockParts) -> None:
         super().__init__()
-        basic = style == "basic"
+        norms = [parts.norm(filters) for _ in range(2)]
+        batch_normed = isinstance(norms[0], nn.BatchNorm2d)
         self.residual = nn.Sequential(
-            residual_conv(filters, before_batch_norm=basic),
-            normalisation(style, filters),
-            activation(style),
-            residual_conv(filters, before_batch_norm=basic),
-            normalisation(style, filters),
+            residual_conv(filters, before_batch_norm=batch_normed),
+            norms[0],
+            parts.activation(),
+            residual_conv(filters, before_batch_norm=batch_normed),
+            norms[1],
         )
-        self.activation = activation(style)
+        self.activation = parts.activation()
 
     def forward(self, features: Tensor) -> Tensor:
         output: Tensor = self.activation(features + self.residual(features))
         return output
 
 
-def check_arguments(image_size: int, channels: int, filters: int, style: Style) -> None:
-    """Raise ValueError unless an encoder and a decoder can be built from these."""
+def check_images(image_size: int, channels: int) -> None:
+    """Raise ValueError unless a convolutional encoder and decoder can be built for such images."""
     if image_size < SMALLEST_IMAGE:
         raise ValueError(f"images must be at least {SMALLEST_IMAGE} pixels wide and high, not {image_size}")
     if channels not in (1, 3):
         raise ValueError(f"images must have 1 channel (grey) or 3 (colour), not {channels}")
-    check_style(style)
-    if style == "improved" and filters % CHANNELS_PER_GROUP:
-        raise ValueError(
-            f"the improved style normalises groups of {CHANNELS_PER_GROUP} channels: "
-            f"filters must be a multiple of {CHANNELS_PER_GROUP}, not {filters}"
-        )
-
-
-def check_style(style: Style) -> None:
-    """Raise ValueError unless the style is one of the two."""
-    if style not in ("basic", "improved"):
-        raise ValueError(f"the style must be 'basic' or 'improved', not {style!r}")

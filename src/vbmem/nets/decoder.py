@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from vbmem.nets.blocks import ResidualBlock, Style, check_arguments
+from vbmem.nets.blocks import BlockParts, ResidualBlock, check_images
 from vbmem.nets.layers import dense, doubling_conv, parallel_pointwise_convs
 from vbmem.nets.pixels import Likelihood, Pixels, pixels_class
 
@@ -20,14 +20,14 @@ def doublings(image_size: int) -> int:
 class Decoder(nn.Module):
     """p(x | z): a linear map to 4x4 features, doubling blocks, a centre crop, 1x1 convolutions.
 
-    A basic block is a transposed convolution and then a residual block; an improved one the reverse.
+    A block is a transposed convolution and then a residual block, or the reverse, as its parts say.
 
     Args:
         image_size: height and width of the frames, at least 8; see `doublings` for the number of blocks.
         channels: 1 (grey) or 3 (colour).
-        filters: channels F of every convolution; a multiple of 4 in the improved style.
+        filters: channels F of every convolution.
         code_size: size C of the codes.
-        style: "basic" or "improved".
+        parts: what its blocks are made of.
         likelihood: "gaussian" for continuous pixels, "bernoulli" for binary ones.
     """
 
@@ -38,22 +38,22 @@ class Decoder(nn.Module):
         channels: int,
         filters: int,
         code_size: int,
-        style: Style,
+        parts: BlockParts,
         likelihood: Likelihood = "gaussian",
     ) -> None:
         super().__init__()
-        check_arguments(image_size, channels, filters, style)
+        check_images(image_size, channels)
         self.pixels = pixels_class(likelihood)
         self.filters = filters
 
         self.to_seed = dense(code_size, filters * SEED_SIZE**2, bias=False)
-        if style == "improved":
+        if parts.orthogonal_seed:
             nn.init.orthogonal_(self.to_seed.weight)
 
         layers: list[nn.Module] = []
         for _ in range(doublings(image_size)):
-            pair = [doubling_conv(filters), ResidualBlock(filters, style)]
-            layers += pair if style == "basic" else reversed(pair)
+            pair = [doubling_conv(filters), ResidualBlock(filters, parts)]
+            layers += pair if parts.doubling_first else reversed(pair)
         self.blocks = nn.Sequential(*layers)
 
         start = (SEED_SIZE * 2 ** doublings(image_size) - image_size) // 2

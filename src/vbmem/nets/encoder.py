@@ -4,7 +4,7 @@ from itertools import chain
 
 from torch import Tensor, nn
 
-from vbmem.nets.blocks import ResidualBlock, Style, check_arguments
+from vbmem.nets.blocks import BlockParts, ResidualBlock, check_images
 from vbmem.nets.layers import dense, halving_conv
 
 
@@ -26,19 +26,19 @@ class Encoder(nn.Module):
     Args:
         image_size: height and width of the frames, at least 8; see `feature_sizes` for the number of blocks.
         channels: 1 (grey) or 3 (colour).
-        filters: channels F of every convolution; a multiple of 4 in the improved style.
+        filters: channels F of every convolution.
         embedding_size: size of e(x); the paper has twice the code size, for the DKM the code size itself.
-        style: "basic" or "improved".
+        parts: what its blocks are made of.
     """
 
-    def __init__(self, *, image_size: int, channels: int, filters: int, embedding_size: int, style: Style) -> None:
+    def __init__(self, *, image_size: int, channels: int, filters: int, embedding_size: int, parts: BlockParts) -> None:
         super().__init__()
-        check_arguments(image_size, channels, filters, style)
+        check_images(image_size, channels)
         self.frame_shape = (channels, image_size, image_size)
         *larger_sizes, last_size = feature_sizes(image_size)
         inputs = [channels] + [filters] * (len(larger_sizes) - 1)
         self.blocks = nn.Sequential(
-            *chain.from_iterable((halving_conv(n, filters), ResidualBlock(filters, style)) for n in inputs)
+            *chain.from_iterable((halving_conv(n, filters), ResidualBlock(filters, parts)) for n in inputs)
         )
         self.to_embedding = dense(filters * last_size**2, embedding_size, bias=False)
 

@@ -16,6 +16,16 @@ from vbmem.nets.precision import at_least_float32
 
 Likelihood = Literal["gaussian", "bernoulli"]
 
+
+@dataclass(frozen=True)
+class FrameFormat:
+    """What frames look like: float [.., channels, size, size] in [0, 1]."""
+
+    size: int
+    channels: int
+    likelihood: Likelihood = "gaussian"
+
+
 # The floor bounds the density of a frame; the span leaves room for pixels the code says nothing about.
 STD_FLOOR = 5e-3
 STD_SPAN = 0.5

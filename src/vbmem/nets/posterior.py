@@ -1,11 +1,11 @@
 """The posterior q(z | x) of a frame's code, and the network that computes it from the embedding."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from vbmem.nets.blocks import Style, activation, check_style
 from vbmem.nets.layers import dense
 from vbmem.nets.precision import at_least_float32
 
@@ -29,19 +29,25 @@ class CodeHead(nn.Module):
     Args:
         embedding_size: size of the input.
         code_size: size C of the code; the hidden layer has 2 C units.
-        style: "basic" (ReLU) or "improved" (swish).
+        activation: makes the nonlinearity of the hidden layer.
         fixed_var: the variance of every coordinate; without it the network gives log standard deviations
             beside the means.
     """
 
-    def __init__(self, *, embedding_size: int, code_size: int, style: Style, fixed_var: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        embedding_size: int,
+        code_size: int,
+        activation: Callable[[], nn.Module] = nn.ReLU,
+        fixed_var: float | None = None,
+    ) -> None:
         super().__init__()
-        check_style(style)
         self.fixed_var = fixed_var
         outputs = 2 * code_size if fixed_var is None else code_size
         self.layers = nn.Sequential(
             dense(embedding_size, 2 * code_size, bias=True),
-            activation(style),
+            activation(),
             dense(2 * code_size, outputs, bias=False),
         )
 
