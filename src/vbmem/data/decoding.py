@@ -43,7 +43,7 @@ def read_picture(source: str | os.PathLike[str] | Image.Image, size: int, channe
 def read_folder(folder: Path, size: int, progress: bool, channels: int = 3) -> ImageSet:
     """All pictures below `folder`, sorted by path, as a training part of [N, size, size, channels].
 
-    If every picture lies in a subfolder, its label is the number of that subfolder in sorted order.
+    If every picture is in a subfolder, its label is the number of that subfolder in sorted order.
     """
     names = picture_names(folder)
     if not names:

@@ -17,7 +17,7 @@ class Archive:
 
     url: str
     md5: str
-    file: str  # where it lies below the data directory
+    file: str  # where it is kept, below the data directory
 
 
 def fetch(archive: Archive, data_dir: Path, progress: bool) -> Path:

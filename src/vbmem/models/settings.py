@@ -157,7 +157,7 @@ class Regulariser:
     gamma: float = 0.5
     """Centre of t."""
     epsilon: float = 0.1
-    """How far t may lie below gamma."""
+    """How far below gamma t begins."""
     delta: float = 0.2
     """Width of the interval of t."""
     alpha: float = 8.0

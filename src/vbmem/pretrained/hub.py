@@ -21,7 +21,7 @@ def download(source: str) -> Path:
         directory = Path(snapshot_download(repo, revision=revision or None, allow_patterns="config.json"))
         # Before the weights, which are large in other libraries' repositories.
         if not (config := directory / "config.json").is_file() or read_json(config).get("format") != FORMAT:
-            raise ModelError(f"{source} is no vbmem model; expected a repository that `Model.push_to_hub` filled")
+            raise ModelError(f"{source} is not a vbmem model; expected a repository that `Model.push_to_hub` filled")
         return Path(snapshot_download(repo, revision=directory.name, allow_patterns=WEIGHTS))
 
 

@@ -1,6 +1,6 @@
 """CelebA: 202,599 aligned faces (Liu et al., 2015); the central 108 x 108 made 32 x 32 as in the paper.
 
-The official files lie on Google Drive, out of reach of a program, so the user brings them.
+The official files are on Google Drive, out of reach of a program, so the user brings them.
 """
 
 import io
