@@ -12,8 +12,8 @@ from vbmem.app.session import Session, open_model
 from vbmem.errors import DataError, MemoryFileError, ModelError
 from vbmem.memory.storage import save_memory
 from vbmem.models import FrameFormat, MemoryConfig
+from vbmem.models.directory import fingerprint
 from vbmem.pretrained import Model
-from vbmem.pretrained.directory import fingerprint
 
 TINY = {
     "gaussian": MemoryConfig("gaussian", code_size=4, rows=2, filters=8, style="basic"),

@@ -219,6 +219,12 @@ def test_models_lists_what_is_shipped(capsys):
         assert part in out
 
 
+def test_models_are_listed_without_their_weights(monkeypatch, capsys):
+    monkeypatch.setattr("vbmem.models.directory.read_weights", lambda directory: pytest.fail("weights were read"))
+    run("models")
+    assert "1,323,798" in capsys.readouterr().out
+
+
 def test_export_makes_a_model_directory_of_a_run(run_dir, tmp_path, capsys):
     run("export", run_dir, "-o", tmp_path / "model")
     assert f"exported my-run to {tmp_path / 'model'}" in capsys.readouterr().out.replace("\n", "")

@@ -1,15 +1,39 @@
 """Encoder-decoder pairs are found by their names."""
 
+import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
+from vbmem.data import ImageSet
 from vbmem.errors import ModelError
-from vbmem.models import MemoryConfig
-from vbmem.nets import Decoder, Encoder, FrameFormat, Networks, build_networks, register
+from vbmem.models import DKMConfig, MemoryConfig, StatisticianConfig, VAEConfig, load_model, save_model
+from vbmem.nets import Decoder, Encoder, FrameFormat, Networks, build_networks, pixels_class, register
 from vbmem.nets.registry import _registered
+from vbmem.train import DataConfig, RunConfig, Stage, Trainer
 
 FRAME = FrameFormat(8, 1)
+
+
+class FlatDecoder(nn.Module):
+    """One dense layer from codes to the pixels."""
+
+    def __init__(self, frame, code_size):
+        super().__init__()
+        self.shape, self.pixels = (-1, frame.size, frame.size), pixels_class(frame.likelihood)
+        outputs = self.pixels.parameters_per_pixel * frame.channels * frame.size**2
+        self.layer = nn.Linear(code_size, outputs)
+
+    def forward(self, codes):
+        return self.pixels.from_network(self.layer(codes).unflatten(1, self.shape))
+
+
+def flat(frame, filters, embedding_size, code_size):
+    """A pair of one's own."""
+    inputs = frame.channels * frame.size**2
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(inputs, filters), nn.Tanh(), nn.Linear(filters, embedding_size))
+    return Networks(encoder, FlatDecoder(frame, code_size), nn.Tanh)
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +83,35 @@ def test_a_function_defined_again_replaces_itself():
 
     build_networks("notebook", FRAME, 4, 6, 3)
     assert made == [1]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        VAEConfig(code_size=4, filters=6, style="flat"),
+        DKMConfig(code_size=4, rows=2, filters=6, style="flat"),
+        StatisticianConfig(code_size=4, context_size=4, filters=6, style="flat"),
+        MemoryConfig("mixture", code_size=4, rows=2, clusters=3, filters=6, style="flat"),
+    ],
+    ids=lambda model: model.kind,
+)
+def test_a_pair_of_ones_own_is_trained_saved_and_loaded_by_its_name(model, tmp_path):
+    register("flat")(flat)
+    images = ImageSet("noise", np.random.default_rng(0).integers(0, 255, (40, 8, 8, 1), dtype=np.uint8))
+    config = RunConfig(DataConfig("noise", batch_size=2, episode_length=2), model, (Stage(1),))
+    trainer = Trainer(config, images, tmp_path / "run", torch.device("cpu"), console=Console(quiet=True))
+    trainer.run()
+    save_model(load_model(tmp_path / "run"), tmp_path / "saved")
+
+    del _registered["flat"]
+    for name in ("run", "saved"):
+        with pytest.raises(ModelError, match=r"config\.json .*: there are no networks 'flat'; .*import the module"):
+            load_model(tmp_path / name)
+
+    register("flat")(flat)
+    best = trainer.model.state_dict()
+    for name in ("run", "saved"):
+        loaded = load_model(tmp_path / name).network
+        assert isinstance(loaded.decoder, FlatDecoder)
+        assert loaded.config == model
+        assert all(torch.equal(tensor, best[key]) for key, tensor in loaded.state_dict().items())

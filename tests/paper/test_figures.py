@@ -13,10 +13,10 @@ from rich.console import Console
 from vbmem.data import ImageSet
 from vbmem.errors import DataError
 from vbmem.models import FrameFormat, MemoryConfig
+from vbmem.models.directory import fingerprint
 from vbmem.paper import figures
 from vbmem.paper.figures import GAP, SCALE, TITLE, Size, figure3, figure4, figure5, figure6
 from vbmem.pretrained import Model
-from vbmem.pretrained.directory import fingerprint
 
 FRAME, STEPS = 16, 3
 FALLBACK = "no data_dir given: using crops of scikit-learn's photographs"

@@ -11,7 +11,7 @@ from rich.console import Console
 import vbmem
 from vbmem.data import ImageSet
 from vbmem.errors import DataError, ModelError
-from vbmem.models import FrameFormat, MemoryConfig, VAEConfig
+from vbmem.models import FrameFormat, MemoryConfig, SavedModel, VAEConfig
 from vbmem.paper import metrics as module
 from vbmem.paper.metrics import coverage, damage, hit_rate, metrics, nearest, precision
 from vbmem.pretrained import save_network
@@ -35,9 +35,9 @@ def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
     for name, config in CONFIGS.items():
-        save_network(config.build(FRAME).eval(), root / name, name, {})
+        save_network(SavedModel(config.build(FRAME).eval(), name), root / name)
     grey = VAEConfig(code_size=4, filters=4).build(FrameFormat(8, 1))
-    save_network(grey.eval(), root / "grey", "grey", {})
+    save_network(SavedModel(grey.eval(), "grey"), root / "grey")
     return root
 
 

@@ -14,9 +14,9 @@ from tiny_pretrained import KINDS, seeded, tiny_model, tiny_network, waves
 import vbmem
 from vbmem.data import ImageSet, load_images
 from vbmem.errors import ModelError
-from vbmem.models import VAEConfig
+from vbmem.models import SavedModel, VAEConfig
 from vbmem.pretrained import load_network, save_network, shipped
-from vbmem.train import DataConfig, RunConfig, Stage, Trainer, load_run
+from vbmem.train import DataConfig, RunConfig, Stage, Trainer
 
 
 def assert_same_networks(one, other) -> None:
@@ -60,11 +60,11 @@ def test_a_resized_model_comes_back_as_it_was(sizes, learned_scales, tmp_path):
 
 def test_half_precision_is_half_the_size_and_nearly_the_same(mixture, tmp_path):
     for name, dtype in (("float", torch.float32), ("half", torch.float16)):
-        save_network(mixture.network, tmp_path / name, "m", {}, dtype=dtype)
+        save_network(SavedModel(mixture.network, "m"), tmp_path / name, dtype=dtype)
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("float", "half")]
     assert sizes[1] < 0.52 * sizes[0]
     network = tiny_network()
-    save_network(network, tmp_path / "tiny", "tiny", {}, dtype=torch.float16)
+    save_network(SavedModel(network, "tiny"), tmp_path / "tiny", dtype=torch.float16)
     half = vbmem.load(tmp_path / "tiny")
     assert next(half.network.parameters()).dtype == torch.float32
     assert half.fingerprint != tiny_model().fingerprint
@@ -74,7 +74,7 @@ def test_half_precision_is_half_the_size_and_nearly_the_same(mixture, tmp_path):
 def test_a_model_without_a_memory_has_networks_only(tmp_path):
     torch.manual_seed(0)
     network = VAEConfig(code_size=4, filters=4).build(tiny_network().frame).eval()
-    save_network(network, tmp_path, "plain", {"data": "noise"})
+    save_network(SavedModel(network, "plain", card={"data": "noise"}), tmp_path)
     loaded = load_network(tmp_path)
     assert_same_networks(loaded.network, network)
     assert (loaded.name, loaded.card) == ("plain", {"data": "noise"})
@@ -127,26 +127,32 @@ def test_the_best_model_of_a_run_is_loaded(run):
     assert model.name == "my-run"
     assert model.card["data"] == "digits"
     assert float(model.card["validation bound, nats a frame"])
-    _, trained = load_run(run_dir, images, torch.device("cpu"))
-    assert_same_networks(model.network, trained)
+    assert_same_networks(model.network, load_network(run_dir).network)
     memory = model.write(images.x_train.transpose(0, 3, 1, 2), generator=seeded())
     assert model.generate(memory, 2).shape == (2, 1, 8, 8)
 
 
 def test_the_card_of_a_run_on_a_folder_does_not_tell_where_it_lay(run, tmp_path):
-    run_dir, _ = run
-    for name in ("config.json", "best.safetensors"):
-        (tmp_path / name).write_bytes((run_dir / name).read_bytes())
-    change(tmp_path, lambda config: config["data"].update(dataset="/home/me/holiday"))
-    assert vbmem.load(tmp_path).card["data"] == "holiday"
+    _, images = run
+    data = DataConfig("/home/me/holiday", batch_size=2, episode_length=4)
+    config, console = RunConfig(data, KINDS["mixture"], (Stage(1, 1e-3),)), Console(file=io.StringIO())
+    Trainer(config, images, tmp_path / "run", torch.device("cpu"), console=console).run()
+    model = vbmem.load(tmp_path / "run")
+    assert model.card["data"] == "holiday"
+    assert model.data == data  # the run itself must find its pictures again
+    model.save(tmp_path / "saved")
+    save_network(load_network(tmp_path / "run"), tmp_path / "exported")
+    for name in ("saved", "exported"):
+        assert "/home/me" not in (tmp_path / name / "config.json").read_text()
+        assert load_network(tmp_path / name).data == replace(data, dataset="holiday")
 
 
 def test_a_run_without_its_weights_is_refused(run, tmp_path):
     (tmp_path / "config.json").write_bytes((run[0] / "config.json").read_bytes())
-    with pytest.raises(ModelError, match=r"there is no checkpoint .*best\.safetensors; train first"):
+    with pytest.raises(ModelError, match=r"model\.safetensors is missing; .*train at least an epoch of the run"):
         vbmem.load(tmp_path)
-    (tmp_path / "best.safetensors").write_bytes((run[0] / "best.safetensors").read_bytes()[:-8])
-    with pytest.raises(ModelError, match=r"best\.safetensors is damaged"):
+    (tmp_path / "model.safetensors").write_bytes((run[0] / "model.safetensors").read_bytes()[:-8])
+    with pytest.raises(ModelError, match=r"model\.safetensors is cut short or damaged"):
         vbmem.load(tmp_path)
 
 
@@ -207,16 +213,16 @@ def test_a_configuration_of_nothing_known_is_refused(saved, edit):
         vbmem.load(saved)
 
 
-@pytest.mark.parametrize("version", [2, None, "x"])
+@pytest.mark.parametrize("version", [3, None, "x"])
 def test_another_version_is_refused(saved, version):
     change(saved, lambda config: config.update(version=version))
-    with pytest.raises(ModelError, match=f"has version {version}, this vbmem reads 1; upgrade vbmem"):
+    with pytest.raises(ModelError, match=f"has version {version}, this vbmem reads 2; upgrade vbmem"):
         vbmem.load(saved)
 
 
 def test_a_configuration_of_another_program_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["GPT2"]}))
-    with pytest.raises(ModelError, match=r"config\.json is damaged or was saved by another vbmem"):
+    with pytest.raises(ModelError, match=r"config\.json is damaged or was not saved by vbmem"):
         vbmem.load(tmp_path)
 
 
@@ -241,7 +247,7 @@ def test_weights_of_another_model_are_refused(saved, change_tensors):
     save_file(tensors, saved / "model.safetensors")
     with pytest.raises(ModelError, match="does not hold the weights that its config"):
         vbmem.load(saved)
-    save_network(tiny_network("gaussian"), saved / "other", "other", {})
+    save_network(SavedModel(tiny_network("gaussian"), "other"), saved / "other")
     (saved / "other" / "model.safetensors").replace(saved / "model.safetensors")
     with pytest.raises(ModelError, match="does not hold the weights that its config"):
         vbmem.load(saved)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from vbmem.models import FrameFormat, MemoryConfig
+from vbmem.models.directory import fingerprint
 from vbmem.nets import Likelihood
 from vbmem.pretrained import Model
-from vbmem.pretrained.directory import fingerprint
 
 KINDS: dict[str, MemoryConfig] = {
     "gaussian": MemoryConfig("gaussian", code_size=4, rows=2, iterations=6, filters=8, style="basic"),

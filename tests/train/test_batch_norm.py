@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_runs import BATCHES, CPU, MODELS, TINY_VAE, GivenBounds, log_lines, squares, tiny, trainer
+from tiny_runs import BATCHES, MODELS, TINY_VAE, GivenBounds, log_lines, tiny, trainer
 from torch import nn
 
 from vbmem.errors import NumericalError
-from vbmem.train import load_run
+from vbmem.models import load_model
 from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import load_checkpoint, under_prefix
 
@@ -152,7 +152,7 @@ def test_weights_that_moved_fast_are_validated_and_kept_with_statistics_of_their
     given, fresh, random = GivenBounds(made, [1.0]), made.fresh_statistics, []
     made.fresh_statistics = lambda batches: (random.append(torch.get_rng_state()), fresh(batches))[1]
     made.run()
-    _, model = load_run(tmp_path, squares(), CPU)
+    model = load_model(tmp_path).network
     best = statistics(model)
     assert equal(best, {key: given.weights[0][key] for key in best})
     torch.set_rng_state(random[0])

@@ -71,7 +71,7 @@ def test_ctrl_c_ends_the_process_and_saves(tmp_path):
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
     assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
-    assert f"stopped, and saved in {tmp_path}; resume it to go on" in said
+    assert f"stopped, and saved in {tmp_path}; resume the run to go on" in said
     _, progress = load_checkpoint(tmp_path / "last.safetensors")
     assert progress.epoch == len(log_lines(tmp_path)) > 1
     resumed = trainer(tiny(epochs=10000), tmp_path, resume=True)
@@ -94,18 +94,21 @@ class SavingNowAndThen(GivenBounds):
         return {"elbo_per_frame": BOUNDS[epoch], "standard_error": 0.0}
 
 
-@pytest.mark.parametrize("write", range(7))
+@pytest.mark.parametrize("write", range(11))
 def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "SAVE_EVERY", 1e9)
     config = tiny(stages=(Stage(3, 1e-2), Stage(3, 1e-3)), data=FEW)
-    original, writes = loop.save_checkpoint, 0
+    writes = 0
 
-    def cut(*args):
-        nonlocal writes
-        if writes == write:
-            raise PowerCut
-        writes += 1
-        original(*args)
+    def cut(original):
+        def cut_or_write(*args):
+            nonlocal writes
+            if writes == write:
+                raise PowerCut
+            writes += 1
+            original(*args)
+
+        return cut_or_write
 
     def run(run_dir, **options):
         made = trainer(config, run_dir, squares(20), **options)
@@ -114,7 +117,8 @@ def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch
 
     run(tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "save_checkpoint", cut)
+        for name in ("write_weights", "write_run", "save_checkpoint"):
+            patch.setattr(loop, name, cut(getattr(loop, name)))
         with pytest.raises(PowerCut):
             run(tmp_path / "cut")
     run(tmp_path / "cut", resume=(tmp_path / "cut" / "last.safetensors").exists())

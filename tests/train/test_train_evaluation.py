@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_runs import CPU, DATA, MODELS, squares, tiny
+from tiny_runs import CPU, DATA, MODELS, squares, tiny, trained
 
 from vbmem.data import EpisodeSource
-from vbmem.train import Evaluation, make_model, make_source
+from vbmem.models import load_model, save_model
+from vbmem.train import Evaluation, evaluate, make_model, make_source
 
 each_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 
@@ -125,3 +126,16 @@ def test_one_bad_episode_shows():
 
     evaluation.model.forward = forward
     assert math.isnan(evaluation()["elbo_per_frame"])
+
+
+def test_a_model_that_sees_binary_frames_is_evaluated_on_binary_frames(tmp_path):
+    """Saved and loaded, a model of grey pictures with a Bernoulli likelihood knows that its frames are rounded."""
+    seen = []
+    trained(tiny(data=replace(DATA, binary=True), epochs=1), tmp_path / "run")
+    save_model(load_model(tmp_path / "run"), tmp_path / "saved")
+    for name in ("run", "saved"):
+        saved = load_model(tmp_path / name)
+        saved.network.register_forward_hook(lambda _, inputs, evidence: seen.append(inputs[0]))
+        evaluate(saved, squares(), "valid")
+    assert seen
+    assert all(((frames == 0) | (frames == 1)).all() for frames in seen)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from tiny_runs import CPU, DATA, MODELS, GivenBounds, log_lines, squares, tiny, trained, trainer
 
-from vbmem.errors import CheckpointError
-from vbmem.models import FrameFormat
-from vbmem.train import Evaluation, Stage, load_run, make_model, make_source, read_config
+from vbmem.errors import ModelError
+from vbmem.files import read_tensors
+from vbmem.models import FrameFormat, load_model
+from vbmem.train import Evaluation, Stage, make_model, make_source, read_run
 from vbmem.train.checkpoint import load_checkpoint, under_prefix
 
 
@@ -65,7 +66,7 @@ def test_the_best_weights_give_the_bound_they_were_kept_for(tmp_path):
     made.validate_source = made.validate.source
     made.validate = recorded
     bound = made.run()
-    _, model = load_run(tmp_path, squares(), CPU)
+    model = load_model(tmp_path).network
     best = made.progress.best_epoch - 1
     torch.set_rng_state(states[best])
     again = Evaluation(model, make_source(DATA, squares(), "valid", seed=1, device=CPU))(best)
@@ -84,13 +85,14 @@ def test_the_best_weights_are_kept_and_the_last_ones_too(tmp_path):
 
     made.fresh_statistics = recorded
     made.run()
-    for name, expected in {"best": given.weights[1], "last": trained_weights[3]}.items():
-        tensors, progress = load_checkpoint(tmp_path / f"{name}.safetensors")
-        weights = under_prefix("model", tensors)
+    tensors, progress = load_checkpoint(tmp_path / "last.safetensors")
+    best, last = read_tensors(tmp_path / "model.safetensors", CPU)[0], under_prefix("model", tensors)
+    for name, weights, expected in (("best", best, given.weights[1]), ("last", last, trained_weights[3])):
         assert weights.keys() == expected.keys()
         different = [key for key in weights if not torch.equal(weights[key], expected[key])]
         assert all(key.endswith("num_batches_tracked") for key in different), name
-        assert (progress.best, progress.best_epoch, progress.epoch) == (3.0, 2, 4)
+    assert (progress.best, progress.best_epoch, progress.epoch) == (3.0, 2, 4)
+    assert load_model(tmp_path).card["validation bound, nats a frame"] == "3.0"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -99,8 +101,10 @@ def test_a_run_is_loaded_with_its_settings_and_best_weights(name, tmp_path):
     made = trainer(config, tmp_path)
     given = GivenBounds(made, [1.0])
     made.run()
-    loaded_config, model = load_run(tmp_path, squares(), CPU)
-    assert loaded_config == config == read_config(tmp_path)
+    saved = load_model(tmp_path)
+    model = saved.network
+    assert read_run(tmp_path) == config
+    assert (saved.data, saved.seed, model.config) == (config.data, config.seed, config.model)
     assert not model.training
     assert all(torch.equal(tensor, given.weights[0][key]) for key, tensor in model.state_dict().items())
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), made.parameters, strict=True))
@@ -108,16 +112,16 @@ def test_a_run_is_loaded_with_its_settings_and_best_weights(name, tmp_path):
 
 def test_there_is_nothing_to_load_before_the_first_epoch(tmp_path):
     trainer(tiny(), tmp_path)
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint .*best\.safetensors"):
-        load_run(tmp_path, squares(), CPU)
-    with pytest.raises(CheckpointError, match="elsewhere is no run directory"):
-        load_run(tmp_path / "elsewhere", squares(), CPU)
+    with pytest.raises(ModelError, match=r"model\.safetensors is missing; .*train at least an epoch"):
+        load_model(tmp_path)
+    with pytest.raises(ModelError, match=r"elsewhere holds no model or run: it has no config\.json"):
+        load_model(tmp_path / "elsewhere")
 
 
 def test_a_run_leaves_four_files(tmp_path):
     trained(tiny(epochs=1), tmp_path)
     files = {path.name for path in tmp_path.iterdir() if path.is_file()}
-    assert files == {"config.json", "log.jsonl", "last.safetensors", "best.safetensors"}
+    assert files == {"config.json", "log.jsonl", "last.safetensors", "model.safetensors"}
 
 
 def test_a_run_without_a_finite_validation_bound_has_no_best_weights(tmp_path):
@@ -125,7 +129,7 @@ def test_a_run_without_a_finite_validation_bound_has_no_best_weights(tmp_path):
     GivenBounds(made, [math.nan, math.nan])
     assert math.isnan(made.run())
     assert made.progress.best is None
-    assert not (tmp_path / "best.safetensors").exists()
+    assert not (tmp_path / "model.safetensors").exists()
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(tmp_path):

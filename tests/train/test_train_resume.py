@@ -120,7 +120,7 @@ def test_an_interruption_is_saved_and_says_how_to_go_on(tmp_path, monkeypatch):
     run_dir = tmp_path / "a run"
     made = interrupted(monkeypatch, tiny(), run_dir, 5)
     said = made.console.file.getvalue()
-    assert f"stopped, and saved in {run_dir}; resume it to go on" in said
+    assert f"stopped, and saved in {run_dir}; resume the run to go on" in said
     assert load_checkpoint(run_dir / "last.safetensors")[1].batch == 5
 
 
@@ -178,7 +178,7 @@ MOMENTS = {
     "validation": (Evaluation, "__call__", 2),
     "log": (RunLog, "event", 2),
     "next-stage": (torch.optim.Adam, "__init__", 1),
-    "saving": (loop, "save_checkpoint", 3),
+    "saving": (loop, "write_weights", 2),
 }
 
 

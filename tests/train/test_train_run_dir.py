@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_runs import CPU, assert_same_remains, log_lines, squares, tiny, trained, trainer
+from tiny_runs import assert_same_remains, log_lines, squares, tiny, trained, trainer
 
-from vbmem.errors import CheckpointError
+from vbmem.errors import CheckpointError, ModelError
 from vbmem.models import Regulariser
-from vbmem.train import Stage, load_run, loop, read_config
+from vbmem.models.directory import load_model
+from vbmem.train import Stage, loop, read_run
 from vbmem.train.checkpoint import Progress, load_checkpoint, save_checkpoint
 
 CONFIG = tiny(epochs=2)
@@ -147,13 +148,13 @@ def test_a_damaged_checkpoint_is_named(damage, finished):
 
 
 def test_damaged_best_weights_are_named_and_do_not_stop_the_run(finished):
-    path = finished / "best.safetensors"
+    path = finished / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckpointError) as caught:
-        load_run(finished, squares(), CPU)
+    with pytest.raises(ModelError) as caught:
+        load_model(finished)
     assert str(path) in str(caught.value)
     trainer(CONFIG, finished, resume=True)
-    load_run(finished, squares(), CPU)
+    load_model(finished)
 
 
 def save_foreign(path):
@@ -185,14 +186,14 @@ def test_a_foreign_checkpoint_is_named(save, finished):
 
 
 def test_weights_of_another_model_are_named(finished):
-    """A best.safetensors that was copied from elsewhere."""
+    """A model.safetensors that was copied from elsewhere."""
     elsewhere = finished / "elsewhere"
     trained(replace(CONFIG, model=replace(CONFIG.model, filters=8)), elsewhere)
-    path = finished / "best.safetensors"
-    path.write_bytes((elsewhere / "best.safetensors").read_bytes())
-    with pytest.raises(CheckpointError) as caught:
-        load_run(finished, squares(), CPU)
-    assert str(path) in str(caught.value)
+    path = finished / "model.safetensors"
+    path.write_bytes((elsewhere / "model.safetensors").read_bytes())
+    with pytest.raises(ModelError, match=r"does not hold the weights that its config\.json describes") as caught:
+        load_model(finished)
+    assert str(finished) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", '{"seed": ', '{"colour": 1}'], ids=["empty", "cut", "unknown"])
@@ -200,14 +201,14 @@ def test_a_damaged_configuration_is_named(text, finished):
     path = finished / "config.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"config\.json"):
-        read_config(finished)
+        read_run(finished)
 
 
 def test_the_configuration_is_readable(finished):
     values = json.loads((finished / "config.json").read_text())
     assert values["model"] == {"kind": "vae", "code_size": 4, "filters": 4, "style": "basic"}
-    assert values["stages"][0]["learning_rate"] == 1e-2
-    assert read_config(finished) == CONFIG
+    assert values["training"]["stages"][0]["learning_rate"] == 1e-2
+    assert read_run(finished) == CONFIG
 
 
 def test_parents_are_made(tmp_path):

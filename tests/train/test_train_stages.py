@@ -10,6 +10,7 @@ from tiny_runs import trainer as make_trainer
 
 from vbmem.errors import CheckpointError, TrainingError
 from vbmem.models import Regulariser
+from vbmem.models.directory import read_weights
 from vbmem.paper.presets import TWO_STAGES
 from vbmem.train import Stage
 from vbmem.train.checkpoint import load_checkpoint, under_prefix
@@ -33,7 +34,7 @@ def same(weights, others):
 
 
 def best_weights(run_dir):
-    return under_prefix("model", load_checkpoint(run_dir / "best.safetensors")[0])
+    return read_weights(run_dir)
 
 
 PATIENCE = {

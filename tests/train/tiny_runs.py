@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 from vbmem.data import ImageSet
+from vbmem.files import read_tensors
 from vbmem.models import DKMConfig, MemoryConfig, Regulariser, StatisticianConfig, VAEConfig
 from vbmem.train import DataConfig, RunConfig, Stage, Trainer, loop
 from vbmem.train.checkpoint import load_checkpoint
@@ -67,13 +68,15 @@ def log_lines(run_dir: Path) -> list[dict]:
 
 def assert_same_remains(one: Path, other: Path) -> None:
     """Both runs left the same behind, bit for bit: all tensors, where they stand, and the log, less the time."""
-    for name in ("last.safetensors", "best.safetensors"):
-        tensors, progress = load_checkpoint(one / name)
-        other_tensors, other_progress = load_checkpoint(other / name)
-        assert dataclasses.replace(progress, seconds=0) == dataclasses.replace(other_progress, seconds=0)
+    progress, other_progress = (load_checkpoint(run_dir / "last.safetensors")[1] for run_dir in (one, other))
+    assert dataclasses.replace(progress, seconds=0) == dataclasses.replace(other_progress, seconds=0)
+    for name in ("last.safetensors", "model.safetensors"):
+        tensors, other_tensors = (read_tensors(run_dir / name, CPU)[0] for run_dir in (one, other))
         assert tensors.keys() == other_tensors.keys()
         different = [key for key in tensors if not torch.equal(tensors[key], other_tensors[key])]
         assert not different, f"{name}: {different}"
+    described, other_described = (json.loads((run_dir / "config.json").read_text()) for run_dir in (one, other))
+    assert described | {"name": ""} == other_described | {"name": ""}
     logs = [[{**line, "seconds": 0} for line in log_lines(run_dir)] for run_dir in (one, other)]
     assert logs[0] == logs[1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,18 +27,19 @@ def models(json: bool = False) -> None:
     Args:
         json: print JSON instead of a table.
     """
-    from vbmem.pretrained.directory import load_network, shipped
+    from vbmem.pretrained.directory import describe, shipped
 
     bound, rows = BOUND.format(split="test"), []
     for name in shipped():
-        network, _, card, _ = load_network(name)
+        described = describe(name)
+        network = described.network
         rows.append(
             {
                 "model": name,
                 "kind": getattr(network.config, "memory", type(network).__name__.lower()),
                 "frame": f"{network.frame.size} x {network.frame.size} x {network.frame.channels}",
                 "parameters": sum(parameter.numel() for parameter in network.parameters()),
-                bound: card.get(bound, ""),
+                bound: described.card.get(bound, ""),
             }
         )
     show(rows, json)
@@ -62,26 +64,18 @@ def evaluate(
         data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
         device: where to compute; auto takes a GPU if there is one.
     """
-    import torch
-
     from vbmem.data.loading import load_images
     from vbmem.pretrained.directory import load_network
-    from vbmem.train.evaluate import Evaluation
-    from vbmem.train.runs import make_source, read_config
+    from vbmem.train.evaluation import evaluate
 
-    chosen = pick_device(device)
-    network, _, card, _ = load_network(model, chosen)
-    seed = int(card.get("seed", 0))
-    if (Path(model) / "best.safetensors").is_file():
-        data = read_config(Path(model)).data
-    elif dataset or "data" in card:
-        batch_size, episode_length = map(int, card.get("episodes", "16 x 64").split(" x "))
-        data = DataConfig(str(card.get("data")), batch_size=batch_size, episode_length=episode_length)
-    else:
+    saved = load_network(model, pick_device(device))
+    frame = saved.network.frame
+    if saved.data is None and dataset is None:
         raise ValueError(f"{model} does not say what it was trained on; give --dataset")
-    images = load_images(dataset or data.dataset, data_dir, network.frame.size, progress=False)
-    torch.manual_seed(seed)
-    result = Evaluation(network, make_source(data, images, split, seed, chosen))()
+    data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
+    data = replace(data, dataset=dataset or data.dataset)
+    images = load_images(data.dataset, data_dir, frame.size, progress=False)
+    result = evaluate(replace(saved, data=data), images, split)
     print(dumps({"model": model, "split": split, **result}, indent=1))
 
 
@@ -118,15 +112,15 @@ def export(
 
     if out is None and push is None:
         raise ValueError("give --out DIRECTORY, --push USER/NAME, or both: where the model is to be saved")
-    if out is not None and (out / "best.safetensors").exists():
+    if out is not None and (out / "last.safetensors").exists():
         raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
-    network, own_name, card, sizes = load_network(run)
-    card |= _evaluated(evaluation) | _measured(metrics) | _stated(facts)
+    saved = load_network(run)
+    card = saved.card | _evaluated(evaluation) | _measured(metrics) | _stated(facts)
     dtype = torch.float16 if half else torch.float32
-    name = HUB + push if push is not None else name or own_name
+    name = HUB + push if push is not None else name or saved.name
     with TemporaryDirectory() as unnamed:
         directory = out or Path(unnamed)
-        save_network(network, directory, name, card, sizes=sizes, dtype=dtype)
+        save_network(replace(saved, name=name, card=card), directory, dtype=dtype)
         if out is not None:
             say(f"exported {name} to {out}")
         if push is not None:

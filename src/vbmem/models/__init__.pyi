@@ -1,4 +1,5 @@
 from .base import EpisodicModel, Evidence, FrameFormat
+from .directory import SavedModel, fingerprint, load_model, save_model
 from .dkm import DKM
 from .memory_model import MemoryModel
 from .settings import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
@@ -17,6 +18,10 @@ __all__ = [
     "ModelConfig",
     "NeuralStatistician",
     "Regulariser",
+    "SavedModel",
     "StatisticianConfig",
     "VAEConfig",
+    "fingerprint",
+    "load_model",
+    "save_model",
 ]

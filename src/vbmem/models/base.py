@@ -6,15 +6,15 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from vbmem.models.settings import ModelConfig
-from vbmem.nets import CodeHead, CodePosterior, FrameFormat, Pixels, build_networks
+from vbmem.nets import CodeHead, CodePosterior, Pixels, build_networks
+from vbmem.nets import FrameFormat as FrameFormat
 from vbmem.nets.precision import at_least_float32
-
-__all__ = ["CodedModel", "EpisodicModel", "Evidence", "FrameFormat", "normal_kl", "repeat_episodes", "repeat_posterior"]
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,19 @@ class CodedModel(EpisodicModel):
     def compile_parts(self) -> None:
         super().compile_parts()
         self.infer = torch.compile(self.infer, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
+
+
+Placed = TypeVar("Placed", bound=EpisodicModel)
+
+
+def place_on(network: Placed, device: torch.device) -> Placed:
+    """The network on a device as it is trained and used there: on CUDA networks in bfloat16 and channels last."""
+    network = network.to(device)
+    if device.type == "cuda":
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network.network_dtype = torch.bfloat16
+        torch.backends.cudnn.benchmark = True  # shapes never change
+    return network
 
 
 def repeat_episodes(tensor: Tensor, copies: int) -> Tensor:

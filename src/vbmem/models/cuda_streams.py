@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 
-class Beside:
+class SideStream:
     """Runs blocks beside the current CUDA stream; elsewhere just runs them.
 
-    with beside(x): y = f(x)      # begins when all before it is done; what follows the block does not wait for it
-    beside.join(y)                # from here on it does
+    with side_stream(x): y = f(x)  # begins when all before it is done; what follows the block does not wait for it
+    side_stream.join(y)            # from here on it does
 
     A memory is written by many small steps that leave most of the device idle, and the decoder does not need it:
     side by side, forward and backward (autograd keeps an operation's stream), they take little longer than the slower.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vbmem.memory import Addresses, MemoryState
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
-from vbmem.models.cuda_streams import Beside
+from vbmem.models.cuda_streams import SideStream
 from vbmem.models.settings import MemoryConfig, Regulariser
 
 
@@ -79,21 +79,21 @@ class MemoryModel(CodedModel):
         posterior = repeat_posterior(self.infer(frames), copies)
         means, variances, frames = posterior.mean, posterior.var, repeat_episodes(frames, copies)
         means, to_write = _fork(means) if self.training else (means, means)
-        beside = Beside(frames.device)
-        with beside(to_write, variances):
+        side = SideStream(frames.device)
+        with side(to_write, variances):
             memory = self.scaled_memory()
             state, addresses = self.write(memory, to_write)
             recalled = memory.recall(state, addresses)
         shown = means
         if self.training and self.regulariser is not None:
-            beside.join(recalled)
+            side.join(recalled)
             shown = self.regulariser(means, recalled)
-        with beside(shown):
+        with side(shown):
             terms = memory.bound(shown, state, addresses, variances).terms()
             measured = _memory_share(means, recalled)
         codes = shown + variances.sqrt() * torch.randn_like(shown)
         log_likelihood = self.score(codes, frames)
-        beside.join(*terms.values(), *measured.values())
+        side.join(*terms.values(), *measured.values())
         divergences = {name: term for name, term in terms.items() if name.startswith("kl_")}
         return Evidence(
             log_likelihood=log_likelihood,

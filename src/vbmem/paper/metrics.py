@@ -25,9 +25,10 @@ from vbmem.data.photographs import PHOTOGRAPHS, photograph_crops
 from vbmem.errors import DataError, ModelError
 from vbmem.memory.checks import check_size
 from vbmem.memory.prefixes import PrefixNetworks
-from vbmem.models.base import CodedModel, FrameFormat
+from vbmem.models.base import CodedModel
+from vbmem.models.directory import fingerprint
+from vbmem.nets import FrameFormat
 from vbmem.pretrained import Model, WrittenMemory, load, load_network
-from vbmem.pretrained.directory import fingerprint
 from vbmem.pretrained.inputs import to_unit
 
 OTHERS = 2000  # pictures from which those of the episode must be told apart

@@ -19,10 +19,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from vbmem.data import load_images
+from vbmem.data.loading import load_images
 from vbmem.files import write_atomically
+from vbmem.models.directory import load_model
 from vbmem.paper.presets import QUANTITATIVE, get_preset
-from vbmem.train import Evaluation, Trainer, load_run, make_source
+from vbmem.train.evaluation import evaluate
+from vbmem.train.loop import Trainer
 
 Dataset = Literal["cifar10", "celeba"]
 PAPER: dict[str, dict[str, float]] = {
@@ -46,13 +48,11 @@ def run_row(
     started = time.monotonic()
     trainer = Trainer(config, images, run_dir, device, resume=(run_dir / "last.safetensors").exists(), console=console)
     trainer.run()
-    _, best = load_run(run_dir, images, device)
-    test = Evaluation(best, make_source(config.data, images, "test", seed, device))()
     return {
         "dataset": dataset,
         "model": model,
         "seed": seed,
-        "test": test,
+        "test": evaluate(load_model(run_dir, device), images),
         "valid": trainer.progress.best,
         "epochs": trainer.progress.epoch,
         "seconds": time.monotonic() - started,

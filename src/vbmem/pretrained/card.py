@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from json import dumps
-from typing import Any
+
+from vbmem.models.directory import SavedModel
+from vbmem.models.settings import MemoryConfig
 
 HUB = "hf://"  # begins the name of a model that lies on the Hugging Face Hub
 
@@ -35,24 +37,25 @@ LIMITS = """## Limits
 """
 
 
-def render_card(config: dict[str, Any], parameters: int) -> str:
+def render_card(saved: SavedModel) -> str:
     """README.md of a model directory, with the metadata header the Hub reads."""
-    card, frame = config["card"], config["frame"]
+    card, settings, size = saved.card, saved.network.config, saved.network.frame.size
+    parameters = sum(p.numel() for p in saved.network.parameters())
     dataset = card.get("data")
     facts = [f"- {name}: {value}" for name, value in card.items()]
-    kind = config["model"].get("memory", config["model"]["kind"])
+    kind = getattr(settings, "memory", settings.kind)
     parts = [
         HEADER.format(
             licence=f"license: {dumps(card['license'])}\n" if "license" in card else "",
             datasets=f"datasets: [{dataset}]\n" if dataset in ("cifar10", "mnist") else "",
         ),
-        f"# {config['name'].removeprefix(HUB)}\n",
-        f"A {kind} model over {frame['size']} x {frame['size']} pictures, {parameters:,} parameters, after "
+        f"# {saved.name.removeprefix(HUB)}\n",
+        f"A {kind} model over {size} x {size} pictures, {parameters:,} parameters, after "
         '"Meta-Learning with\nVariational Bayes" (Lingle 2020).\n',
     ]
-    if "memory" in config["model"]:
-        parts.append(USE.format(name=config["name"]))
+    if isinstance(settings, MemoryConfig):
+        parts.append(USE.format(name=saved.name))
     if facts:
         parts += ["## Where it comes from\n", "\n".join(facts) + "\n"]
-    parts.append(LIMITS.format(size=frame["size"]))
+    parts.append(LIMITS.format(size=size))
     return "\n".join(parts)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vbmem.errors import ModelError
+from vbmem.models.directory import SETTINGS, WEIGHTS, read_settings
 from vbmem.pretrained.card import HUB
-from vbmem.pretrained.directory import FORMAT, WEIGHTS, read_json
 
 
 def download(source: str) -> Path:
@@ -18,10 +18,12 @@ def download(source: str) -> Path:
     with _hub(source, repo):
         from huggingface_hub import snapshot_download
 
-        directory = Path(snapshot_download(repo, revision=revision or None, allow_patterns="config.json"))
+        directory = Path(snapshot_download(repo, revision=revision or None, allow_patterns=SETTINGS))
         # Before the weights, which are large in other libraries' repositories.
-        if not (config := directory / "config.json").is_file() or read_json(config).get("format") != FORMAT:
-            raise ModelError(f"{source} is not a vbmem model; expected a repository that `Model.push_to_hub` filled")
+        try:
+            read_settings(directory)
+        except ModelError as error:
+            raise ModelError(f"{source} cannot be loaded: {error}") from error
         return Path(snapshot_download(repo, revision=directory.name, allow_patterns=WEIGHTS))
 
 
@@ -35,7 +37,7 @@ def upload(directory: Path, repo: str, private: bool, token: str | None = None) 
         if private and not api.model_info(repo).private:
             raise ModelError(f"{repo} is on the Hub already, and public; make it private there or choose another name")
         # One by one: whatever else lies in the directory stays at home.
-        files = [CommitOperationAdd(name, directory / name) for name in ("config.json", WEIGHTS, "README.md")]
+        files = [CommitOperationAdd(name, directory / name) for name in (SETTINGS, WEIGHTS, "README.md")]
         api.create_commit(repo, files, commit_message="Save a vbmem model")
         return str(page)
 

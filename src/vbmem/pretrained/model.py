@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
+from vbmem.data.settings import DataConfig
 from vbmem.memory.checks import check_shape, check_size
 from vbmem.memory.prefixes import PrefixCounts
 from vbmem.memory.writing import VariationalMemory
-from vbmem.models import FrameFormat, MemoryModel
-from vbmem.nets import CodePosterior, Pixels
+from vbmem.models.directory import SavedModel
+from vbmem.models.memory_model import MemoryModel
+from vbmem.nets import CodePosterior, FrameFormat, Pixels
 from vbmem.pretrained.card import HUB
 from vbmem.pretrained.inputs import as_frames, to_unit
 from vbmem.pretrained.written import WrittenMemory
@@ -46,6 +48,10 @@ class Model:
     """Of the weights. A memory knows the fingerprint of the model that wrote it."""
     card: dict[str, Any] = field(default_factory=dict)
     """Where the model comes from: data, schedule, test bound."""
+    data: DataConfig | None = None
+    """What it was trained on, where that is known."""
+    seed: int = 0
+    """Of its training."""
 
     @property
     def frame(self) -> FrameFormat:
@@ -236,7 +242,8 @@ class Model:
         from vbmem.pretrained.directory import save_network
 
         sizes = {size: value for size, value in self.memory.config().items() if size in ("rows", "clusters")}
-        save_network(self.network, Path(directory), self.name, self.card, sizes=sizes)
+        saved = SavedModel(self.network, self.name, self.data, self.seed, sizes, self.card)
+        save_network(saved, Path(directory))
 
     def push_to_hub(self, repo: str, *, private: bool = False, token: str | None = None) -> str:
         """Save on the Hugging Face Hub as `user/name`, where `vbmem.load("hf://user/name")` finds it.

@@ -1,6 +1,6 @@
-from .evaluate import Evaluation
+from .evaluation import Evaluation, evaluate
 from .loop import Trainer
-from .runs import load_run, make_model, make_source, read_config
+from .runs import make_model, make_source, read_run
 from .settings import DataConfig, RunConfig, Stage
 
 __all__ = [
@@ -9,8 +9,8 @@ __all__ = [
     "RunConfig",
     "Stage",
     "Trainer",
-    "load_run",
+    "evaluate",
     "make_model",
     "make_source",
-    "read_config",
+    "read_run",
 ]

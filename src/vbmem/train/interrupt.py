@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class AtOnce(KeyboardInterrupt):
+class InterruptNow(KeyboardInterrupt):
     """Ctrl-C was pressed again: perhaps in the middle of a step, of which nothing must be saved."""
 
 
@@ -23,7 +23,7 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
     def note(number: int, frame: object) -> None:
         nonlocal pressed
         if pressed:
-            raise AtOnce
+            raise InterruptNow
         pressed = True
 
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
+from vbmem.models.directory import write_weights
 from vbmem.models.memory_model import MemoryModel
-from vbmem.models.settings import to_dict
 from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import (
     Progress,
@@ -32,10 +32,10 @@ from vbmem.train.checkpoint import (
     under_prefix,
     with_prefix,
 )
-from vbmem.train.evaluate import Evaluation
-from vbmem.train.interrupt import AtOnce, deferred_interrupt
+from vbmem.train.evaluation import Evaluation
+from vbmem.train.interrupt import InterruptNow, deferred_interrupt
 from vbmem.train.log import Display, RunLog
-from vbmem.train.runs import make_model, make_source, read_config, write_config
+from vbmem.train.runs import make_model, make_source, read_run, write_run
 from vbmem.train.settings import RunConfig
 from vbmem.train.step import TrainingStep
 
@@ -48,7 +48,8 @@ STEP_COUNTS = ("skipped", "streak", "counted")
 class Trainer:
     """Trains one model: stages of epochs, each epoch followed by a validation; a checkpoint every minute.
 
-    In `run_dir`: config.json, log.jsonl, last.safetensors (to resume from), best.safetensors (best validation bound).
+    In `run_dir`, which is a model directory: config.json, model.safetensors (the weights with the best validation
+    bound), last.safetensors (to resume from), log.jsonl.
     """
 
     def __init__(
@@ -88,43 +89,28 @@ class Trainer:
         log = RunLog(self.run_dir, self.progress.epoch)
         with Display(self.console, self.source.batches_per_epoch) as display, deferred_interrupt() as self._pressed:
             try:
-                while self.progress.stage < len(self.config.stages):
+                while not self._finished:
                     self._epoch(display, log)
-            except AtOnce:
+            except InterruptNow:
                 raise
             except KeyboardInterrupt:
                 self._save()
-                display.say(f"stopped, and saved in {self.run_dir}; resume it to go on")
+                display.say(f"stopped, and saved in {self.run_dir}; resume the run to go on")
                 raise
             finally:
                 log.close()
         return self.progress.best if self.progress.best is not None else math.nan
 
+    @property
+    def _finished(self) -> bool:
+        return self.progress.stage >= len(self.config.stages)
+
     def _epoch(self, display: Display, log: RunLog) -> None:
-        progress, step = self.progress, self.step
+        progress = self.progress
         batches = self.source.epoch_indices(progress.epoch).to(self.device)
         self._set_learning_rate()
-        started = looked = time.monotonic()
-        first = progress.batch
-        for indices in batches[first:]:
-            if self._pressed():
-                raise KeyboardInterrupt
-            step(indices)
-            progress.batch += 1
-            if time.monotonic() - looked > LOOK_EVERY:
-                self._look(display, started, first)
-                looked = time.monotonic()
-                if looked - self._saved > SAVE_EVERY:
-                    self._save()
-        self._look(display, started, first)
-        trained, skipped = step.means(), int(step.skipped)
-        progress.seconds += time.monotonic() - started
-        progress.epoch += 1
-        progress.stage_epoch += 1
-        progress.batch = 0
-        step.reset()
+        trained, skipped = self._train(batches, display)
         validated, better = self._validate(batches)
-        bound = validated["elbo_per_frame"]
         log.event(
             "epoch",
             progress.epoch,
@@ -134,19 +120,44 @@ class Trainer:
             skipped_steps=skipped,
             seconds=progress.seconds,
         )
-        mark = " *" if better else ""
         display.say(
-            f"epoch {progress.epoch:4d}   train {trained.get('elbo_per_frame', math.nan):9.2f}   valid {bound:9.2f} "
-            f"+- {validated['standard_error']:.2f} nats a frame{mark}"
+            f"epoch {progress.epoch:4d}   train {trained.get('elbo_per_frame', math.nan):9.2f}   "
+            f"valid {validated['elbo_per_frame']:9.2f} +- {validated['standard_error']:.2f} nats a frame"
+            + (" *" if better else "")
         )
         waited = progress.stage_epoch - progress.best_epoch
         if progress.stage_epoch >= progress.stage_epochs or waited >= self.config.patience:
             self._next_stage(display)
-        finished = progress.stage >= len(self.config.stages)
-        if self._pressed() and not finished:
-            raise KeyboardInterrupt
-        if finished or time.monotonic() - self._saved > SAVE_EVERY:
+        if not self._finished:
+            self._stop_if_pressed()
+        if self._finished or time.monotonic() - self._saved > SAVE_EVERY:
             self._save()
+
+    def _train(self, batches: Tensor, display: Display) -> tuple[dict[str, float], int]:
+        """Train on the batches of an epoch that are left; what the model reported, and the number of skipped steps."""
+        progress, first = self.progress, self.progress.batch
+        started = looked = time.monotonic()
+        for indices in batches[first:]:
+            self._stop_if_pressed()
+            self.step(indices)
+            progress.batch += 1
+            if time.monotonic() - looked > LOOK_EVERY:
+                self._look(display, started, first)
+                looked = time.monotonic()
+                if looked - self._saved > SAVE_EVERY:
+                    self._save()
+        self._look(display, started, first)
+        trained, skipped = self.step.means(), int(self.step.skipped)
+        progress.seconds += time.monotonic() - started
+        progress.epoch += 1
+        progress.stage_epoch += 1
+        progress.batch = 0
+        self.step.reset()
+        return trained, skipped
+
+    def _stop_if_pressed(self) -> None:
+        if self._pressed():
+            raise KeyboardInterrupt
 
     def _validate(self, batches: Tensor) -> tuple[dict[str, float], bool]:
         """The bound on the validation pictures, and whether it is the best so far; the best weights are kept."""
@@ -186,7 +197,7 @@ class Trainer:
         progress = self.progress
         leftover = progress.stage_epochs - progress.stage_epoch
         progress.stage += 1
-        if progress.stage >= len(self.config.stages):
+        if self._finished:
             return
         stage = self.config.stages[progress.stage]
         progress.stage_epochs = stage.epochs + (leftover if stage.takes_leftover else 0)
@@ -248,9 +259,10 @@ class Trainer:
                 torch._foreach_copy_(self.parameters, own)
 
     def _save(self) -> None:
-        """Write best.safetensors, and last.safetensors, which alone is what the run goes on from."""
+        """Write the model as it is best, and last.safetensors, which alone is what the run goes on from."""
         if self._best:
-            save_checkpoint(self.run_dir / "best.safetensors", with_prefix("model", self._best), self.progress)
+            write_weights(self.run_dir, self._best)
+        write_run(self.run_dir, self.config, self.model, self.progress.best)
         save_checkpoint(self.run_dir / "last.safetensors", self._tensors(), self.progress)
         self._saved = time.monotonic()
 
@@ -271,7 +283,7 @@ class Trainer:
     def _restore(self) -> None:
         pictures = self.progress.pictures
         tensors, self.progress = load_checkpoint(self.run_dir / "last.safetensors", self.device)
-        if to_dict(read_config(self.run_dir)) != to_dict(self.config):
+        if read_run(self.run_dir) != self.config:
             raise CheckpointError(f"{self.run_dir} was trained with other settings; resume with the same ones")
         load_weights(self.model, tensors, self.run_dir / "last.safetensors")
         if self.progress.pictures != pictures:
@@ -294,7 +306,6 @@ class Trainer:
             self.run_dir.mkdir(parents=True, exist_ok=True)
             for leftover in self.run_dir.glob(".*.partial"):  # of a process that was killed while writing
                 leftover.unlink()
-            write_config(self.run_dir, self.config, self.model.frame)
             self._save()
         except OSError as error:
             raise OSError(f"cannot write checkpoints to {self.run_dir}: {error.strerror or error}") from error

@@ -1,9 +1,7 @@
-"""From a configuration or a run directory to sources of episodes and models."""
+"""From the settings of a run to its source of episodes and its model, and from its directory back to the settings."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -12,10 +10,10 @@ from vbmem.data.episodes import EpisodeSource
 from vbmem.data.image_set import ImageSet
 from vbmem.data.settings import DataConfig, Part
 from vbmem.errors import CheckpointError
-from vbmem.files import write_atomically
-from vbmem.models.base import EpisodicModel, FrameFormat
+from vbmem.models.base import EpisodicModel, place_on
+from vbmem.models.directory import SETTINGS, SavedModel, facts_of_training, read_settings, write_settings
 from vbmem.models.settings import from_dict, to_dict
-from vbmem.train.checkpoint import load_checkpoint, load_weights
+from vbmem.nets import FrameFormat
 from vbmem.train.settings import RunConfig
 
 
@@ -29,6 +27,7 @@ def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
 
 
 def make_source(data: DataConfig, images: ImageSet, part: Part, seed: int, device: torch.device) -> EpisodeSource:
+    """Episodes of one part of the pictures."""
     pictures, labels = images.split(part)
     return EpisodeSource(
         pictures,
@@ -44,42 +43,33 @@ def make_source(data: DataConfig, images: ImageSet, part: Part, seed: int, devic
 
 
 def make_model(config: RunConfig, images: ImageSet, device: torch.device) -> EpisodicModel:
-    """An untrained model on its device; on CUDA networks in bfloat16 and channels last."""
+    """An untrained model on its device."""
     torch.manual_seed(config.seed)
-    model = config.model.build(frame_format(config.data, images)).to(device)
-    if device.type == "cuda":
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        model.network_dtype = torch.bfloat16
-        torch.backends.cudnn.benchmark = True  # shapes never change
-    return model
+    return place_on(config.model.build(frame_format(config.data, images)), device)
 
 
-def load_run(run_dir: Path, images: ImageSet, device: torch.device) -> tuple[RunConfig, EpisodicModel]:
-    """The best model of a run, ready for evaluation."""
-    config = read_config(run_dir)
-    model = make_model(config, images, device)
-    tensors, _ = load_checkpoint(run_dir / "best.safetensors", device)
-    load_weights(model, tensors, run_dir / "best.safetensors")
-    return config, model.eval()
+def write_run(run_dir: Path, config: RunConfig, model: EpisodicModel, bound: float | None) -> None:
+    """Write a run's config.json: that of its model, and the settings of its training.
+
+    Args:
+        run_dir: the run's directory.
+        config: the run.
+        model: what it trains.
+        bound: the best so far on the validation pictures, in nats a frame.
+    """
+    facts = facts_of_training(
+        config.data, [(stage.epochs, stage.learning_rate) for stage in config.stages], config.seed, bound
+    )
+    saved = SavedModel(model, run_dir.resolve().name, config.data, config.seed, card=facts)
+    training = {name: value for name, value in to_dict(config).items() if name not in ("data", "model", "seed")}
+    write_settings(run_dir, saved, training=training)
 
 
-def write_config(run_dir: Path, config: RunConfig, frame: FrameFormat) -> None:
-    values = to_dict(config) | {"frame": asdict(frame)}
-    write_atomically(run_dir / "config.json", (json.dumps(values, indent=1) + "\n").encode())
-
-
-def read_config(run_dir: Path) -> RunConfig:
-    return read_run(run_dir)[0]
-
-
-def read_run(run_dir: Path) -> tuple[RunConfig, FrameFormat]:
-    """How a run was made, and the pictures it was made for."""
-    path = run_dir / "config.json"
-    if not path.is_file():
-        raise CheckpointError(f"{run_dir} is no run directory: it has no config.json")
+def read_run(run_dir: Path) -> RunConfig:
+    """How a run was made."""
+    values = read_settings(run_dir)
     try:
-        values = json.loads(path.read_text())
-        frame = FrameFormat(**values.pop("frame"))
-        return from_dict(RunConfig, values), frame
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{path} is damaged or was saved by another vbmem ({error})") from error
+        described = {name: values[name] for name in ("data", "model", "seed")}
+        return from_dict(RunConfig, values["training"] | described)
+    except (ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{run_dir / SETTINGS} does not describe a training run ({error!r})") from error

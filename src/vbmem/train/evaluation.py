@@ -8,8 +8,31 @@ import torch
 from torch import Tensor
 
 from vbmem.data.episodes import EpisodeSource
+from vbmem.data.image_set import ImageSet
+from vbmem.data.settings import Part
+from vbmem.errors import ModelError
 from vbmem.models.base import EpisodicModel
+from vbmem.models.directory import SavedModel
+from vbmem.train.runs import make_source
 from vbmem.train.step import graphed
+
+
+def evaluate(saved: SavedModel, images: ImageSet, part: Part = "test") -> dict[str, float]:
+    """The bound of a trained model, the same at every call: episodes and samples follow from the seed of its training.
+
+    Args:
+        saved: the model, with the settings of its data.
+        images: the pictures.
+        part: which of them.
+
+    Returns:
+        What `Evaluation` gives.
+    """
+    if saved.data is None:
+        raise ModelError(f"{saved.name} does not say what it was trained on; give it settings of data")
+    device = next(saved.network.parameters()).device
+    torch.manual_seed(saved.seed)
+    return Evaluation(saved.network, make_source(saved.data, images, part, saved.seed, device))()
 
 
 class Evaluation:

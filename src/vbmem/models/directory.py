@@ -1,0 +1,210 @@
+"""Models on disk: a directory with config.json and model.safetensors. Loading never runs code from it.
+
+A training run's directory is one, to which `train` adds its own settings, a log and the checkpoint it goes on from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save
+from torch import Tensor
+
+from vbmem.data.settings import DataConfig
+from vbmem.errors import ModelError
+from vbmem.files import read_tensors, write_atomically
+from vbmem.models.base import EpisodicModel, place_on
+from vbmem.models.settings import ModelConfig, from_dict, to_dict
+from vbmem.nets import FrameFormat
+
+FORMAT, VERSION = "vbmem.model", 2
+SETTINGS, WEIGHTS = "config.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A model with what a directory says about it."""
+
+    network: EpisodicModel
+    name: str
+    data: DataConfig | None = None
+    """What it was trained on, where that is known."""
+    seed: int = 0
+    """Of its training."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """To which its memory was resized. The network's own settings stay, for its prior follows from them."""
+    card: dict[str, Any] = field(default_factory=dict)
+    """Where it comes from, in words."""
+
+
+def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedModel:
+    """A model of any kind, on its device and ready for evaluation.
+
+    Args:
+        directory: what `save_model` or a training run left.
+        device: where to put it; see `place_on`.
+
+    Raises:
+        ModelError: where the directory holds no model that can be built here, or not its weights.
+    """
+    saved = build_model(directory)
+    weights = read_weights(directory)
+    try:
+        saved.network.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    except RuntimeError as error:
+        raise ModelError(
+            f"{directory} does not hold the weights that its config.json describes; save the model again"
+        ) from error
+    place_on(saved.network, torch.device(device)).eval().requires_grad_(False)
+    return saved
+
+
+def build_model(directory: Path) -> SavedModel:
+    """The model that a directory describes, its weights not loaded.
+
+    Raises:
+        ModelError: where it describes none that can be built here.
+    """
+    values = read_settings(directory)
+    try:
+        settings = from_dict(ModelConfig, values["model"])  # type: ignore[type-abstract]
+        return SavedModel(
+            network=settings.build(FrameFormat(**values["frame"])),
+            name=str(values["name"]),
+            data=None if values["data"] is None else from_dict(DataConfig, values["data"]),
+            seed=int(values["seed"]),
+            sizes=dict(values["sizes"]),
+            card=dict(values["card"]),
+        )
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error) if isinstance(error, ValueError) else repr(error)
+        raise ModelError(f"{directory / SETTINGS} describes no model this vbmem can build: {reason}") from error
+
+
+def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
+    """Write a model directory, to keep or to give away: of data in a folder or file it tells the name only.
+
+    Args:
+        saved: the model.
+        directory: made if it is not there.
+        dtype: half precision halves the file.
+    """
+    data = saved.data and replace(saved.data, dataset=Path(saved.data.dataset).name)
+    write_weights(directory, saved.network.state_dict(), dtype)
+    write_settings(directory, replace(saved, data=data))
+
+
+def read_settings(directory: Path) -> dict[str, Any]:
+    """What config.json of a model directory says."""
+    path = directory / SETTINGS
+    try:
+        values = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ModelError(f"{directory} holds no model or run: it has no config.json") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is damaged ({error}); save or download the model again") from error
+    if not isinstance(values, dict):
+        raise ModelError(f"{path} is not the configuration of a model; expected an object with its settings")
+    from vbmem.models.landed import is_landed, upgraded
+
+    if is_landed(values):
+        return upgraded(values, directory)
+    if values.get("format") != FORMAT:
+        raise ModelError(f"{path} is damaged or was not saved by vbmem; expected the format {FORMAT!r}")
+    if (version := values.get("version")) != VERSION:
+        raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
+    return values
+
+
+def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:
+    """Write config.json; `more` is what else a training run must find there again."""
+    values = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": saved.name,
+        "model": to_dict(saved.network.config),
+        "frame": asdict(saved.network.frame),
+        "data": to_dict(saved.data),
+        "seed": saved.seed,
+        "sizes": saved.sizes,
+        "card": saved.card,
+        **more,
+    }
+    write_atomically(directory / SETTINGS, (json.dumps(values, indent=1) + "\n").encode())
+
+
+def read_weights(directory: Path) -> dict[str, Tensor]:
+    """The tensors of a model directory, on the CPU."""
+    from vbmem.models.landed import LANDED_WEIGHTS, PREFIX
+
+    path, prefix = directory / WEIGHTS, ""
+    if not path.is_file() and (directory / LANDED_WEIGHTS).is_file():
+        path, prefix = directory / LANDED_WEIGHTS, PREFIX
+    if not path.is_file():
+        raise ModelError(f"{path} is missing; save or download the model again, or train at least an epoch of the run")
+    try:
+        tensors, _ = read_tensors(path, "cpu")
+    except SafetensorError as error:
+        raise ModelError(f"{path} is cut short or damaged ({error}); save or download the model again") from error
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+
+def write_weights(directory: Path, tensors: dict[str, Tensor], dtype: torch.dtype = torch.float32) -> None:
+    """Write model.safetensors, floating-point numbers in the given precision."""
+    stored = {
+        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
+        for name, tensor in tensors.items()
+    }
+    write_atomically(directory / WEIGHTS, save(stored, {"format": "pt"}))
+
+
+def facts_of_training(
+    data: DataConfig, stages: Iterable[tuple[int, float]], seed: int, bound: float | None
+) -> dict[str, Any]:
+    """What the card of a trained model tells.
+
+    Args:
+        data: of a folder or file the card tells the name only, since models are given away.
+        stages: epochs and learning rate of each.
+        seed: of the run.
+        bound: on the validation pictures, in nats a frame.
+    """
+    facts: dict[str, Any] = {
+        "data": Path(data.dataset).name,
+        "episodes": f"{data.batch_size} x {data.episode_length}",
+        "schedule": ", then ".join(f"{epochs} epochs at {rate:g}" for epochs, rate in stages),
+        "seed": seed,
+    }
+    if bound is not None:
+        facts["validation bound, nats a frame"] = f"{bound:.1f}"
+    return facts
+
+
+def fingerprint(network: EpisodicModel) -> str:
+    """Sixteen hexadecimal digits that change with everything a memory depends on: the encoder and what follows it, and
+    the memory's kind and prior. Another decoder leaves them as they are, for the memories written stay valid."""
+    tensors = {name: tensor for name, tensor in network.state_dict().items() if not name.startswith("decoder.")}
+    memory = getattr(network, "memory", None)
+    if memory is not None:
+        # What is trained of the prior is among the weights already.
+        fixed = {name: getattr(memory, name) for name in memory.prior_names if name not in tensors}
+        tensors |= {
+            f"{memory.kind}.{name}": torch.as_tensor(value, dtype=torch.float32) for name, value in fixed.items()
+        }
+    return digest(tensors)
+
+
+def digest(tensors: dict[str, Tensor]) -> str:
+    """Sixteen hexadecimal digits of names and numbers."""
+    hashed = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        hashed.update(name.encode())
+        hashed.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return hashed.hexdigest()[:16]

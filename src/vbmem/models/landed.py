@@ -1,0 +1,71 @@
+"""The one reader of what vbmem 0.1 wrote: model directories of version 1, and runs with their best.safetensors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from vbmem.data.settings import DataConfig
+from vbmem.errors import ModelError
+from vbmem.files import read_tensors
+from vbmem.models.base import EpisodicModel
+from vbmem.models.directory import FORMAT, SETTINGS, VERSION, digest, facts_of_training
+from vbmem.models.settings import from_dict, to_dict
+
+LANDED_WEIGHTS, PREFIX = "best.safetensors", "model."  # of a run; every tensor's name begins with the prefix
+
+
+def is_landed(values: dict[str, Any]) -> bool:
+    """Whether config.json is that of a model of version 1 or of a run of its time, which had no format."""
+    if "format" in values:
+        return bool(values["format"] == FORMAT and values.get("version") == 1)
+    return {"data", "model", "frame", "stages"} <= values.keys()
+
+
+def upgraded(values: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """The same settings as this version writes them."""
+    try:
+        return _upgraded_model(values) if "format" in values else _upgraded_run(values, directory)
+    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+        raise ModelError(f"{directory / SETTINGS} describes no model this vbmem can build ({error!r})") from error
+
+
+def _upgraded_model(values: dict[str, Any]) -> dict[str, Any]:
+    """What a model was trained on stood in its card, in words, and whether in black and white in its likelihood."""
+    card, data = values["card"], None
+    if "data" in card:
+        batch_size, episode_length = map(int, card.get("episodes", "16 x 64").split(" x "))
+        data = DataConfig(
+            str(card["data"]),
+            binary=values["frame"]["likelihood"] == "bernoulli",
+            batch_size=batch_size,
+            episode_length=episode_length,
+        )
+    return {"sizes": {}, **values, "version": VERSION, "data": to_dict(data), "seed": int(card.get("seed", 0))}
+
+
+def _upgraded_run(values: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """The name was that of the directory, and the bound stood beside the weights."""
+    described = {name: values[name] for name in ("model", "frame", "data", "seed")}
+    training = {name: value for name, value in values.items() if name not in described}
+    path, bound = directory / LANDED_WEIGHTS, None
+    if path.is_file():
+        bound = json.loads(read_tensors(path, "cpu")[1]["progress"])["best"]
+    stages = [(stage["epochs"], stage["learning_rate"]) for stage in values["stages"]]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": directory.resolve().name,
+        **described,
+        "sizes": {},
+        "card": facts_of_training(from_dict(DataConfig, values["data"]), stages, values["seed"], bound),
+        "training": training,
+    }
+
+
+def landed_fingerprint(network: EpisodicModel) -> str:
+    """The fingerprint that memories of vbmem 0.1 carry, over all weights, the decoder's too."""
+    return digest(network.state_dict())
