@@ -19,7 +19,7 @@ from vbmem.paper.figures import GAP, SCALE, TITLE, Size, figure3, figure4, figur
 from vbmem.pretrained import Model
 
 FRAME, STEPS = 16, 3
-FALLBACK = "no data_dir given: using crops of scikit-learn's photographs"
+FALLBACK = "no --data-dir given: using crops of scikit-learn's photographs"
 Figure = Callable[..., list[Path]]
 FILES: dict[Figure, list[str]] = {
     figure3: ["figure3-tiny-mixture.png", "figure3-tiny-tree.png"],

@@ -26,7 +26,7 @@ def sources(data_dir: Path | None) -> list[str]:
     if data_dir is None:
         return [*PHOTOGRAPHS, DIGITS]
     if not any((data_dir / file).is_file() for file in KNOWN_SETS["cifar10"].stored_as):
-        raise DataError(f"{data_dir} holds no cifar10.npz; give the directory it is in, or leave out data_dir")
+        raise DataError(f"{data_dir} holds no cifar10.npz; give the directory it lies in, or leave out --data-dir")
     return [*PHOTOGRAPHS, DIGITS, CIFAR10]
 
 

@@ -149,7 +149,7 @@ def _announced(console: Console | None, data_dir: Path | None) -> Console:
     """The console, told if the pictures are not the paper's."""
     console = console or Console()
     if data_dir is None:
-        console.print("no data_dir given: using crops of scikit-learn's photographs")
+        console.print("no --data-dir given: using crops of scikit-learn's photographs")
     return console
 
 
@@ -178,7 +178,7 @@ def _cifar10(frame: FrameFormat, data_dir: Path) -> Images:
     """The test pictures; nothing is downloaded for a figure."""
     files = *KNOWN_SETS["cifar10"].stored_as, cifar10.ARCHIVE.file
     if not any((data_dir.expanduser() / file).is_file() for file in files):
-        raise DataError(f"{data_dir} holds no {' or '.join(files)}; name CIFAR-10's directory, or leave out data_dir")
+        raise DataError(f"{data_dir} holds no {' or '.join(files)}; name CIFAR-10's directory, or leave out --data-dir")
     return load_images("cifar10", data_dir, frame.size, progress=False).split("test")[0]
 
 
