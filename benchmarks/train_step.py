@@ -30,7 +30,7 @@ from vbmem.train.step import TrainingStep
 # name -> (configuration, the model its ratio is to)
 MODELS: dict[str, tuple[RunConfig, str]] = {
     "vae": (PRESETS["cifar10-vae"], "vae"),
-    "ns": (PRESETS["cifar10-ns"], "vae"),
+    "statistician": (PRESETS["cifar10-statistician"], "vae"),
     "dkm": (PRESETS["cifar10-dkm"], "vae"),
     "categorical": (PRESETS["cifar10-categorical"], "vae"),
     "gaussian": (PRESETS["cifar10-gaussian"], "vae"),

@@ -25,7 +25,7 @@ OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?!figure|metrics|table1)[^)]*\)"
 
 MODELS = {
     "vae": "VAE",
-    "ns": "Neural Statistician",
+    "statistician": "Neural Statistician",
     "dkm": "Dynamic Kanerva Machine",
     "gaussian": "VBM, Gaussian",
     "categorical": "VBM, categorical",

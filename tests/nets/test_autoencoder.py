@@ -16,7 +16,7 @@ STYLES = {"basic": BASIC, "improved": IMPROVED}
 def autoencoder(style, image_size=16, channels=3, likelihood="gaussian", code_size=5):
     images = {"image_size": image_size, "channels": channels, "filters": 8, "parts": STYLES[style]}
     encoder = Encoder(embedding_size=2 * code_size, **images)
-    head = CodeHead(embedding_size=2 * code_size, code_size=code_size, activation=STYLES[style].activation)
+    head = CodeHead(2 * code_size, code_size, STYLES[style].activation)
     decoder = Decoder(code_size=code_size, likelihood=likelihood, **images)
     return nn.ModuleList([encoder, head, decoder])
 

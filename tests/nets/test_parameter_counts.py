@@ -16,7 +16,7 @@ def trainable_parameters(parts: BlockParts, filters: int, fixed_var: float | Non
     networks = nn.ModuleList(
         [
             Encoder(embedding_size=2 * code_size, **images),
-            CodeHead(embedding_size=2 * code_size, code_size=code_size, fixed_var=fixed_var),
+            CodeHead(2 * code_size, code_size, parts.activation, fixed_var),
             Decoder(code_size=code_size, **images),
         ]
     )

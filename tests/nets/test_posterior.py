@@ -29,7 +29,7 @@ def test_samples_are_differentiable_in_mean_and_variance():
 
 
 def test_the_free_head_exponentiates_its_second_half():
-    head, embeddings = CodeHead(embedding_size=10, code_size=4), torch.randn(2, 5, 10)
+    head, embeddings = CodeHead(10, 4, nn.ReLU), torch.randn(2, 5, 10)
     outputs = head.layers(embeddings)
     posterior = head(embeddings)
     torch.testing.assert_close(posterior.mean, outputs[..., :4])
@@ -37,7 +37,7 @@ def test_the_free_head_exponentiates_its_second_half():
 
 
 def test_the_fixed_head_has_one_constant_variance():
-    head = CodeHead(embedding_size=10, code_size=4, activation=nn.SiLU, fixed_var=0.6)
+    head = CodeHead(10, 4, nn.SiLU, fixed_var=0.6)
     posterior = head(torch.randn(2, 5, 10))
     assert posterior.mean.shape == (2, 5, 4)
     torch.testing.assert_close(posterior.var, torch.full((2, 5, 4), 0.6))
@@ -45,12 +45,12 @@ def test_the_fixed_head_has_one_constant_variance():
 
 @pytest.mark.parametrize("fixed_var", [None, 0.6])
 def test_the_hidden_layer_has_a_bias_and_the_output_none(fixed_var):
-    hidden, _, output = CodeHead(embedding_size=10, code_size=4, fixed_var=fixed_var).layers
+    hidden, _, output = CodeHead(10, 4, nn.ReLU, fixed_var=fixed_var).layers
     assert hidden.out_features == 8
     assert hidden.bias is not None
     assert output.bias is None
 
 
 def test_float64_stays_float64():
-    head = CodeHead(embedding_size=10, code_size=4).double()
+    head = CodeHead(10, 4, nn.ReLU).double()
     assert head(torch.randn(2, 10).double()).var.dtype == torch.float64

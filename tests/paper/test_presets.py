@@ -9,7 +9,7 @@ from vbmem.paper.presets import PRESETS, get_preset
 from vbmem.train.runs import frame_format
 
 DATASETS = ("cifar10", "celeba")
-QUANTITATIVE = ("vae", "ns", "dkm", "gaussian", "categorical")
+QUANTITATIVE = ("vae", "statistician", "dkm", "gaussian", "categorical")
 QUALITATIVE = ("mixture", "tree")
 FRAMES = {"cifar10": FrameFormat(32, 3), "celeba": FrameFormat(32, 3), "digits": FrameFormat(8, 1)}
 DIGITS = ("digits-vae", "digits-categorical", "digits-mixture")
@@ -23,7 +23,7 @@ def build(name):
     """The preset's model; on the meta device where it has more than 10^8 parameters."""
     dataset, model = name.split("-")
     torch.manual_seed(0)
-    with torch.device("meta" if model == "ns" else "cpu"):
+    with torch.device("meta" if model == "statistician" else "cpu"):
         return get_preset(name).model.build(FRAMES[dataset])
 
 
@@ -65,7 +65,7 @@ class TestQuantitative:
     @over_datasets
     @pytest.mark.parametrize(
         ("name", "batch", "copies"),
-        [("vae", 16, 1), ("ns", 16, 1), ("dkm", 16, 1), ("gaussian", 16, 1), ("categorical", 8, 2)],
+        [("vae", 16, 1), ("statistician", 16, 1), ("dkm", 16, 1), ("gaussian", 16, 1), ("categorical", 8, 2)],
     )
     def test_batch_size_and_duplication_factor(self, dataset, name, batch, copies):
         run = get_preset(f"{dataset}-{name}")
@@ -73,7 +73,7 @@ class TestQuantitative:
 
     @over_datasets
     def test_memory_and_context_sizes(self, dataset):
-        assert get_preset(f"{dataset}-ns").model.context_size == 6400
+        assert get_preset(f"{dataset}-statistician").model.context_size == 6400
         for name in ("dkm", "gaussian", "categorical"):
             model = get_preset(f"{dataset}-{name}").model
             assert (model.rows, model.code_size) == (32, 200)
@@ -128,12 +128,14 @@ class TestQualitative:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_builds_for_its_frames(name):
-    kinds = {"vae": VAE, "ns": NeuralStatistician, "dkm": DKM}
+    kinds = {"vae": VAE, "statistician": NeuralStatistician, "dkm": DKM}
     assert type(build(name)) is kinds.get(name.split("-")[1], MemoryModel)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [name for name in PRESETS if not name.startswith("celeba") and "ns" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in PRESETS if not name.startswith("celeba") and "statistician" not in name]
+)
 def test_every_preset_gives_its_frames_a_bound(name):
     """All but the Neural Statisticians, and CelebA's, which have the same models as those of CIFAR-10."""
     frame = FRAMES[name.split("-")[0]]
@@ -159,7 +161,7 @@ def test_digits_are_small_grey_pictures():
     ("name", "count"),
     [
         ("vae", 669_590),
-        ("ns", 170_795_590 + (400 - 64) * 12_800),  # the published count, had it pooled over the episode
+        ("statistician", 170_795_590 + (400 - 64) * 12_800),  # the published count, had it pooled over the episode
         ("dkm", 669_590 - 320_400 - 128 * 200 + 1),  # no head, half the embedding, the variance of the addresses
         ("gaussian", 669_590),
         ("categorical", 669_590),

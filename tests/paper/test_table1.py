@@ -15,7 +15,7 @@ from vbmem.paper import table1
 from vbmem.pretrained import load_network, save_network
 from vbmem.train import DataConfig, RunConfig, Stage
 
-MODELS = ["vae", "ns", "dkm", "gaussian", "categorical"]
+MODELS = ["vae", "statistician", "dkm", "gaussian", "categorical"]
 
 
 def made_up_run(dataset, model, seed, bound=None):
@@ -75,14 +75,14 @@ class TestSummary:
         }
 
     def test_one_seed_has_no_spread(self):
-        assert table1.summarise([made_up_run("celeba", "ns", 0)])["celeba"][0]["std"] == 0.0
+        assert table1.summarise([made_up_run("celeba", "statistician", 0)])["celeba"][0]["std"] == 0.0
 
     def test_rows_come_in_the_papers_order_and_only_those_that_ran(self):
         runs = [made_up_run(dataset, model, 0) for dataset in ("celeba", "cifar10") for model in reversed(MODELS)]
         summary = table1.summarise([run for run in runs if (run["dataset"], run["model"]) != ("celeba", "dkm")])
         assert list(summary) == ["cifar10", "celeba"]
         assert [row["model"] for row in summary["cifar10"]] == MODELS
-        assert [row["model"] for row in summary["celeba"]] == ["vae", "ns", "gaussian", "categorical"]
+        assert [row["model"] for row in summary["celeba"]] == ["vae", "statistician", "gaussian", "categorical"]
 
     def test_without_runs_it_is_empty(self):
         assert table1.summarise([]) == {}
@@ -129,12 +129,12 @@ class TestRuns:
 
     def test_new_rows_are_added_to_the_finished_ones(self, tmp_path, rows_run):
         make_table(tmp_path, models=["vae"], seeds=[0])
-        make_table(tmp_path, models=["vae", "ns"], seeds=[0, 1])
+        make_table(tmp_path, models=["vae", "statistician"], seeds=[0, 1])
         assert [row[:3] for row in rows_run] == [
             ("cifar10", "vae", 0),
-            ("cifar10", "ns", 0),
+            ("cifar10", "statistician", 0),
             ("cifar10", "vae", 1),
-            ("cifar10", "ns", 1),
+            ("cifar10", "statistician", 1),
         ]
         summary = json.loads((tmp_path / "table1.json").read_text())
         assert [len(row["seeds"]) for row in summary["cifar10"]] == [2, 2]
@@ -149,10 +149,10 @@ class TestRuns:
 
         monkeypatch.setattr(table1, "run_row", breaks_down)
         with pytest.raises(RuntimeError, match="out of memory"):
-            make_table(tmp_path, models=["vae", "ns", "dkm"])
+            make_table(tmp_path, models=["vae", "statistician", "dkm"])
         monkeypatch.setattr(table1, "run_row", working)
-        make_table(tmp_path, models=["vae", "ns", "dkm"])
-        assert [row[1] for row in rows_run] == ["vae", "ns", "dkm"]
+        make_table(tmp_path, models=["vae", "statistician", "dkm"])
+        assert [row[1] for row in rows_run] == ["vae", "statistician", "dkm"]
 
     def test_an_unknown_model_is_refused_before_anything_runs(self, tmp_path, rows_run):
         with pytest.raises(ValueError, match="no row mixture, transformer") as error:

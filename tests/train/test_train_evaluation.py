@@ -136,6 +136,6 @@ def test_a_model_that_sees_binary_frames_is_evaluated_on_binary_frames(tmp_path)
     for name in ("run", "saved"):
         saved = load_model(tmp_path / name)
         saved.network.register_forward_hook(lambda _, inputs, evidence: seen.append(inputs[0]))
-        evaluate(saved, squares(), "valid")
+        evaluate(saved.network, saved.data, squares(), "valid", saved.seed)
     assert seen
     assert all(((frames == 0) | (frames == 1)).all() for frames in seen)

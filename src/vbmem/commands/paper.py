@@ -16,7 +16,7 @@ from vbmem.commands.output import console
 def table1(
     out: Path = Path("results/table1"),
     dataset: Literal["cifar10", "celeba", "both"] = "cifar10",
-    models: list[str] = ["vae", "ns", "dkm", "gaussian", "categorical"],  # noqa: B006, shown as the default
+    models: list[str] = ["vae", "statistician", "dkm", "gaussian", "categorical"],  # noqa: B006, shown as the default
     seeds: int = 3,
     jobs: int = 1,
     data_dir: Path | None = None,

@@ -73,9 +73,8 @@ def evaluate(
     if saved.data is None and dataset is None:
         raise ValueError(f"{model} does not say what it was trained on; give --dataset")
     data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
-    data = replace(data, dataset=dataset or data.dataset)
-    images = load_images(data.dataset, data_dir, frame.size, progress=False)
-    result = evaluate(replace(saved, data=data), images, split)
+    images = load_images(dataset or data.dataset, data_dir, frame.size, progress=False)
+    result = evaluate(saved.network, data, images, split, saved.seed)
     print(dumps({"model": model, "split": split, **result}, indent=1))
 
 

@@ -120,12 +120,7 @@ class CodedModel(EpisodicModel):
 
     def __init__(self, frame: FrameFormat, code_size: int, filters: int, style: str, fixed_var: float | None) -> None:
         super().__init__(frame, code_size, 2 * code_size, filters, style)
-        self.head = CodeHead(
-            embedding_size=2 * code_size,
-            code_size=code_size,
-            activation=self.head_activation,
-            fixed_var=fixed_var,
-        )
+        self.head = CodeHead(2 * code_size, code_size, self.head_activation, fixed_var)
 
     def infer(self, frames: Tensor) -> CodePosterior:
         """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""

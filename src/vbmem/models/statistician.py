@@ -19,7 +19,7 @@ class NeuralStatistician(EpisodicModel):
         self.config = config
         self.before_pooling = nn.Sequential(dense(2 * size, 2 * size, bias=True), nn.ReLU())
         self.context_head = _gaussian_head(2 * size, context)
-        self.code_head = CodeHead(embedding_size=2 * size + context, code_size=size, activation=self.head_activation)
+        self.code_head = CodeHead(2 * size + context, size, self.head_activation)
         self.code_prior = _gaussian_head(context, size)
 
     def infer_context(self, embeddings: Tensor) -> CodePosterior:

@@ -35,12 +35,7 @@ class CodeHead(nn.Module):
     """
 
     def __init__(
-        self,
-        *,
-        embedding_size: int,
-        code_size: int,
-        activation: Callable[[], nn.Module] = nn.ReLU,
-        fixed_var: float | None = None,
+        self, embedding_size: int, code_size: int, activation: Callable[[], nn.Module], fixed_var: float | None = None
     ) -> None:
         super().__init__()
         self.fixed_var = fixed_var

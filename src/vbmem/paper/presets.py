@@ -12,7 +12,7 @@ from vbmem.train.settings import RunConfig, Stage
 # Appendix F.1: quantitative experiments.
 QUANTITATIVE: dict[str, ModelConfig] = {
     "vae": VAEConfig(),
-    "ns": StatisticianConfig(),
+    "statistician": StatisticianConfig(),
     "dkm": DKMConfig(),
     "gaussian": MemoryConfig("gaussian", rows=32, filters=32, style="basic"),
     "categorical": MemoryConfig("categorical", rows=32, filters=32, style="basic"),

@@ -28,8 +28,8 @@ from vbmem.train.loop import Trainer
 
 Dataset = Literal["cifar10", "celeba"]
 PAPER: dict[str, dict[str, float]] = {
-    "cifar10": {"vae": 3508.5, "ns": 2178.5, "dkm": 2198.3, "gaussian": 3451.7, "categorical": 3593.7},
-    "celeba": {"vae": 4174.8, "ns": 3242.3, "dkm": 2868.0, "gaussian": 4155.3, "categorical": 4422.5},
+    "cifar10": {"vae": 3508.5, "statistician": 2178.5, "dkm": 2198.3, "gaussian": 3451.7, "categorical": 3593.7},
+    "celeba": {"vae": 4174.8, "statistician": 3242.3, "dkm": 2868.0, "gaussian": 4155.3, "categorical": 4422.5},
 }
 
 
@@ -52,7 +52,7 @@ def run_row(
         "dataset": dataset,
         "model": model,
         "seed": seed,
-        "test": evaluate(load_model(run_dir, device), images),
+        "test": evaluate(load_model(run_dir, device).network, config.data, images, "test", seed),
         "valid": trainer.progress.best,
         "epochs": trainer.progress.epoch,
         "seconds": time.monotonic() - started,

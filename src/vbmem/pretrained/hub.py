@@ -46,7 +46,7 @@ def upload(directory: Path, repo: str, private: bool, token: str | None = None) 
 def _hub(given: str, repo: str) -> Iterator[None]:
     """Whatever goes wrong between here and the Hub, in one sentence."""
     if not re.fullmatch(r"[^/@\s]+/[^/@\s]+", repo):
-        raise ModelError(f"{given!r} names no model on the Hub; expected user/name, and {HUB}user/name to load it")
+        raise ModelError(f"{given!r} is not a model on the Hub; expected user/name, and {HUB}user/name to load it")
     try:
         from huggingface_hub import errors
     except ImportError as error:
@@ -69,5 +69,5 @@ def _hub(given: str, repo: str) -> Iterator[None]:
             case errors.HfHubHTTPError(response=response) if response.status_code in (401, 403):
                 reason = f"the Hub does not let you; {login}, or give a token that may write"
             case _:
-                reason = f"the Hub did not go along ({' '.join(str(error).split())})"
+                reason = f"the Hub gave an error ({' '.join(str(error).split())})"
         raise ModelError(f"{given}: {reason}") from error

@@ -50,9 +50,9 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> tuple[Ten
     try:
         tensors, metadata = read_tensors(path, device)
     except SafetensorError as error:
-        raise CheckpointError(f"{path} is damaged or no checkpoint ({error})") from error
+        raise CheckpointError(f"{path} is damaged or not a checkpoint ({error}); begin a new run") from error
     if metadata.get("format") != "vbmem.checkpoint":
-        raise CheckpointError(f"{path} is a safetensors file, but no checkpoint of vbmem")
+        raise CheckpointError(f"{path} is a safetensors file, but not a checkpoint of vbmem; begin a new run")
     try:
         return tensors, Progress(**json.loads(metadata["progress"]))
     except (KeyError, TypeError, ValueError) as error:

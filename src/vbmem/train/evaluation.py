@@ -9,30 +9,28 @@ from torch import Tensor
 
 from vbmem.data.episodes import EpisodeSource
 from vbmem.data.image_set import ImageSet
-from vbmem.data.settings import Part
-from vbmem.errors import ModelError
+from vbmem.data.settings import DataConfig, Part
 from vbmem.models.base import EpisodicModel
-from vbmem.models.directory import SavedModel
 from vbmem.train.runs import make_source
 from vbmem.train.step import graphed
 
 
-def evaluate(saved: SavedModel, images: ImageSet, part: Part = "test") -> dict[str, float]:
-    """The bound of a trained model, the same at every call: episodes and samples follow from the seed of its training.
+def evaluate(network: EpisodicModel, data: DataConfig, images: ImageSet, part: Part, seed: int) -> dict[str, float]:
+    """The bound of a trained model, the same at every call.
 
     Args:
-        saved: the model, with the settings of its data.
+        network: the model, on the device where it is to run.
+        data: what an episode is.
         images: the pictures.
         part: which of them.
+        seed: of the episodes and of every random variable; that of the training, for the number a table has.
 
     Returns:
         What `Evaluation` gives.
     """
-    if saved.data is None:
-        raise ModelError(f"{saved.name} does not say what it was trained on; give it settings of data")
-    device = next(saved.network.parameters()).device
-    torch.manual_seed(saved.seed)
-    return Evaluation(saved.network, make_source(saved.data, images, part, saved.seed, device))()
+    torch.manual_seed(seed)
+    source = make_source(data, images, part, seed, next(network.parameters()).device)
+    return Evaluation(network, source)()
 
 
 class Evaluation:

@@ -6,8 +6,7 @@ import importlib.util
 import json
 import math
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -51,12 +50,11 @@ def _epoch_of(line: str) -> float:
         return math.inf
 
 
-class Display:
+class Display(Progress):
     """The live line: epoch, step, bound, frames a second, time left."""
 
     def __init__(self, console: Console, batches: int) -> None:
-        self.console = console
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -65,19 +63,10 @@ class Display:
             console=console,
             transient=True,
         )
-        self._task = self._progress.add_task("starting", total=batches, note="")
+        self._line = self.add_task("starting", total=batches, note="")
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def update(self, title: str, done: int, total: int, note: str) -> None:
-        self._progress.update(self._task, description=title, completed=done, total=total, note=note)
+    def show(self, title: str, done: int, total: int, note: str) -> None:
+        self.update(self._line, description=title, completed=done, total=total, note=note)
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -186,7 +186,7 @@ class Trainer:
             )
         frames = (progress.batch - first) * self.config.data.batch_size * self.config.data.episode_length
         speed = frames / max(time.monotonic() - started, 1e-9)
-        display.update(
+        display.show(
             f"epoch {progress.epoch + 1}",
             progress.batch,
             self.source.batches_per_epoch,
