@@ -32,7 +32,8 @@ dist: $(READY)  ## sdist and wheel in dist/, and the wheel tried in a fresh envi
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install -q -c constraints.txt --upgrade pip  # the one that comes with Python knows no groups
+	$(BIN)/pip install -q -c constraints.txt -e ".[app,hub,docs]" --group dev
 	touch $@
 
 clean:

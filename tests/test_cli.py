@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vbmem import __version__ as version
+from vbmem.train.loop import Trainer
 
 
 def test_figure2_runs_and_says_where_the_pictures_are(run, tmp_path: Path) -> None:
@@ -46,7 +47,18 @@ def test_train_then_evaluate_gives_the_bound_and_every_term_as_json(run, tmp_pat
     assert result["split"] == "test"
     code, _, err = run("train", "digits-categorical", "--run-dir", directory, *TINY)
     assert code == 2
-    assert "resume it, or choose another directory" in err
+    assert "add --resume to go on, or choose another --run-dir" in err
+
+
+def test_an_interrupted_run_says_which_option_goes_on(run, tmp_path: Path, monkeypatch) -> None:
+    def stop(trainer: Trainer) -> float:
+        (trainer.run_dir / "last.safetensors").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "run", stop)
+    code, out, err = run("train", "digits-categorical", "--run-dir", str(tmp_path / "run"), *TINY)
+    assert (code, err) == (130, "")
+    assert out == "the same command with --resume goes on from there\n"
 
 
 def test_unknown_presets_and_options_name_the_near_ones(run) -> None:

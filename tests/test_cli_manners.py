@@ -1,17 +1,19 @@
 """Manners of the command line: help, errors, exit codes, colours, data for programs, completion, missing extras."""
 
+import ast
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from vbmem import cli
+from vbmem.commands import command, command_groups, find_commands
 from vbmem.data.examples import photograph_crops
 from vbmem.paper.presets import PRESETS
 from vbmem.pretrained import shipped
@@ -28,11 +30,19 @@ def python(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Com
 # --- Help -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", find_commands())
 def test_every_command_explains_itself(command, run):
     code, out, err = run(command, "--help")
     assert (code, err) == (0, "")
     assert f"usage: vbmem {command}" in out
+    assert find_commands()[command].__doc__.split("\n")[0] in " ".join(out.split())
+    assert unexplained(out) == []
+
+
+def unexplained(help: str) -> list[str]:
+    """Options of which a help text says nothing but the default."""
+    lines = re.sub("[│|]", "", help)  # without the frame
+    return re.findall(r"^ {1,2}(-{0,2}\w\S*(?: \S+)*)\s{2,}\((?:default|required)", lines, re.MULTILINE)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -40,6 +50,19 @@ def test_every_preset_shows_its_options(preset, run):
     code, out, err = run("train", preset, "--help")
     assert (code, err) == (0, "")
     assert "--data.dataset" in out
+    assert unexplained(out) == []
+
+
+def test_a_command_is_one_decorated_function(run, monkeypatch):
+    monkeypatch.setitem(command_groups()["See"], "hello", None)  # taken away again after the test
+
+    @command("See")
+    def hello(name: str = "world") -> None:
+        """Greet somebody."""
+        print(f"hello {name}")
+
+    assert "Greet somebody." in run("--help")[1]
+    assert run("hello", "--name", "you") == (0, "hello you\n", "")
 
 
 # --- Errors and exit codes ------------------------------------------------------------------------------------------
@@ -66,7 +89,7 @@ def fail_with(error: BaseException):
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
 def test_an_error_is_one_sentence_and_an_exit_code(run, monkeypatch, error, code, told):
-    monkeypatch.setitem(cli.COMMANDS, "doctor", fail_with(error))
+    monkeypatch.setitem(command_groups()["See"], "doctor", fail_with(error))
     assert run("doctor") == (code, "", told)
     if told:
         with pytest.raises(type(error)):
@@ -82,10 +105,83 @@ def test_what_is_not_understood_fails(run, arguments):
     assert err
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("wirte", "write"), ("figur3", "figure3"), ("model", "models")])
+def test_a_mistyped_command_gets_its_nearest(run, typed, meant):
+    code, out, err = run(typed, "--seed", "1")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"vbmem: there is no command {typed!r}; did you mean {meant}")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_command_unlike_any_is_sent_to_the_help(run):
+    assert run("elephant") == (2, "", "vbmem: there is no command 'elephant'; `vbmem --help` lists all\n")
+
+
+def test_a_mistyped_option_gets_its_nearest(run):
+    code, out, err = run("write", "a", "-o", "b", "--clustres", "3")
+    assert (code, out) == (2, "")
+    assert "--clusters" in err
+
+
 def test_a_closed_pipe_is_no_error_to_report_even_for_short_answers():
     command = f"{sys.executable} -m vbmem --version | sleep 0"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
     assert result.stderr == ""
+
+
+# --- Start-up -------------------------------------------------------------------------------------------------------
+
+HEAVY = ["torch", "sklearn", "gradio", "matplotlib", "numpy", "PIL"]
+LOADED = f"""
+import sys
+from vbmem.cli import main
+
+sys.argv = ["vbmem", *sys.argv[1:]]
+try:
+    main()
+finally:
+    sys.exit(f"loaded {{loaded}}" if (loaded := [name for name in {HEAVY} if name in sys.modules]) else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--help",
+        "--version",
+        *(f"--completion {shell}" for shell in ("bash", "zsh", "fish")),
+        *(f"{command} --help" for command in find_commands()),
+        "train digits-mixture --help",
+        "presets",
+        "elephant",
+        "--elephant",
+        "write",
+        "write a -o b --elephant",
+        "train",
+        "train no-such-preset",
+        "train digits-mixture --no-such-option",
+    ],
+)
+def test_help_and_argument_errors_load_nothing_heavy(arguments):
+    result = python("-c", LOADED, *arguments.split())
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_version_takes_under_four_tenths_of_a_second():
+    before = os.times()
+    python("-m", "vbmem", "--version")
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    assert used < 0.4
+
+
+@pytest.mark.parametrize("package", ["vbmem", "vbmem.data", "vbmem.pretrained", "vbmem.models", "vbmem.train"])
+def test_a_package_offers_what_its_stub_lists_and_loads_torch_only_for_it(package):
+    listing = f"import sys, {package} as p; print(*dir(p)); assert 'torch' not in sys.modules; from {package} import *"
+    result = python("-c", f"{listing}; assert set(p.__all__) <= set(globals())")
+    assert result.returncode == 0, result.stderr
+    names = ast.parse(Path(find_spec(package).origin).with_suffix(".pyi").read_text()).body[-1].value
+    assert result.stdout.split() == sorted(ast.literal_eval(names))
 
 
 # --- Colours --------------------------------------------------------------------------------------------------------

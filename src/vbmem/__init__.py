@@ -1,30 +1,8 @@
 """vbmem: fast-adapting generative memory, after "Meta-Learning with Variational Bayes" (Lingle 2020)."""
 
-from vbmem.memory import (
-    CategoricalMemory,
-    GaussianMemory,
-    KanervaMemory,
-    MemoryState,
-    MixtureMemory,
-    ShiftedGaussianMemory,
-    TreeMemory,
-)
-from vbmem.memory.storage import load_memory, save_memory
-from vbmem.pretrained import Model, WrittenMemory, load
+import lazy_loader as lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-__all__ = [
-    "CategoricalMemory",
-    "GaussianMemory",
-    "KanervaMemory",
-    "MemoryState",
-    "MixtureMemory",
-    "Model",
-    "ShiftedGaussianMemory",
-    "TreeMemory",
-    "WrittenMemory",
-    "load",
-    "load_memory",
-    "save_memory",
-]
+# What the stub beside this file lists is imported when it is first used: `vbmem --help` needs no torch.
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -4,64 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-
-import tyro
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 import vbmem
-from vbmem.commands import memories, paper, training
-from vbmem.commands.app import app
-from vbmem.commands.doctor import doctor
-from vbmem.errors import TrainingError
-
-console = Console()
-
-
-def demo(out: Path = Path("demo"), images: Path | None = None, train: bool = False) -> None:
-    """A page of pictures written, generated and recalled.
-
-    Args:
-        out: directory for index.html and its pictures.
-        images: a folder of your own pictures; otherwise crops of a photograph that scikit-learn carries.
-        train: afterwards train a small model on digits from scratch, half a minute on a CPU.
-    """
-    from vbmem.demo import demo, train_digits
-
-    demo(out, console, images)
-    if train:
-        train_digits(out, console)
-
-
-GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    "See": {"demo": demo, "app": app, "models": memories.models, "doctor": doctor},
-    "Your pictures": {
-        "write": memories.write,
-        "generate": memories.generate,
-        "read": memories.read,
-        "score": memories.score,
-    },
-    "Train": {
-        "train": training.any_preset,  # for help and completion; to run, the preset decides on the options
-        "presets": training.presets,
-        "evaluate": training.evaluate,
-        "export": memories.export,
-    },
-    "The paper": {
-        "table1": paper.table1,
-        "figure2": paper.figure2,
-        "figure3": paper.figure3,
-        "figure4": paper.figure4,
-        "figure5": paper.figure5,
-        "figure6": paper.figure6,
-        "metrics": paper.metrics,
-    },
-}
-COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+from vbmem.errors import VbmemError
 
 # tyro completes options and their choices; where it has nothing to offer, bash shall offer files.
 FILES_IN_BASH = """
@@ -87,13 +33,20 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        mendable = isinstance(error, (ValueError, OSError, ArithmeticError, ImportError, TrainingError))
-        told = str(error) if mendable else f"{error!r}; add --debug to see where, and please report it"
-        Console(stderr=True).print(f"vbmem: {told}", style="red", soft_wrap=True, markup=False, highlight=False)
+        mendable = isinstance(error, (VbmemError, ValueError, OSError, ArithmeticError, ImportError))
+        complain(str(error) if mendable else f"{error!r}; add --debug to see where, and please report it")
         sys.exit(2 if mendable else 1)
 
 
+def complain(sentence: str) -> None:
+    """Say on standard error what went wrong."""
+    from rich.console import Console
+
+    Console(stderr=True).print(f"vbmem: {sentence}", style="red", soft_wrap=True, markup=False, highlight=False)
+
+
 def run(arguments: list[str]) -> None:
+    """Do what the arguments ask for. What a case needs is imported there, so that the others are quick."""
     match arguments:
         case [] | ["-h" | "--help"]:
             show_commands()
@@ -104,25 +57,53 @@ def run(arguments: list[str]) -> None:
             complete(shell)
         case ["--completion", *_]:
             raise ValueError("--completion needs a shell: bash, zsh or fish")
-        case ["train", *rest]:
-            training.train(rest)
-        case _:
-            tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="vbmem", args=arguments)
+        case ["train", preset, *options] if not preset.startswith("-"):
+            from vbmem.commands.train import train_preset
+
+            train_preset(preset, options)
+        case [name, *options]:
+            call(name, options)
+
+
+def call(name: str, options: list[str]) -> None:
+    """Run one command."""
+    from difflib import get_close_matches
+
+    import tyro
+
+    from vbmem.commands import find_commands
+
+    commands = find_commands()
+    if name not in commands:
+        near = get_close_matches(name, commands)
+        advice = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ValueError(f"there is no command {name!r}; {advice}`vbmem --help` lists all")
+    tyro.cli(commands[name], prog=f"vbmem {name}", args=options)
 
 
 def complete(shell: str) -> None:
     """Print what a shell needs to complete our commands."""
+    import tyro
+
+    from vbmem.commands import find_commands
+
     with suppress(SystemExit):
-        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="vbmem", args=["--tyro-print-completion", shell])
+        tyro.extras.subcommand_cli_from_dict(find_commands(), prog="vbmem", args=["--tyro-print-completion", shell])
     if shell == "bash":
         print(FILES_IN_BASH)
 
 
 def show_commands() -> None:
     """All commands on one screen, by what people want to do."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from vbmem.commands import command_groups
+    from vbmem.commands.output import console
+
     console.print("vbmem COMMAND [options]. Also: --version, --debug, --completion bash|zsh|fish", markup=False)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for group, commands in GROUPS.items():
+    for group, commands in command_groups().items():
         table.add_row(f"[bold]{group}")
         for name, command in commands.items():
             table.add_row(f"  {name}", escape((command.__doc__ or "").split("\n")[0]))

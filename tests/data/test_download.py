@@ -48,7 +48,7 @@ def test_no_network_says_where_to_put_which_file(no_network, tmp_path):
     archive = Archive("https://example.org/a.bin", MD5, "some/a.bin")
     with pytest.raises(DataError) as caught:
         fetch(archive, tmp_path, progress=True)
-    for part in (archive.url, str(tmp_path / "some" / "a.bin"), "--data-dir", "VBMEM_DATA"):
+    for part in (archive.url, str(tmp_path / "some" / "a.bin"), "data_dir", "VBMEM_DATA"):
         assert part in str(caught.value)
     assert not list(tmp_path.rglob("*.bin"))
 

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard, constants
 from tiny_pretrained import seeded, tiny_model, waves
 
 import vbmem
-from vbmem.commands import memories
+from vbmem.commands import memory_files, trained_models
 from vbmem.errors import ModelError
 from vbmem.pretrained import load_network, shipped
 
@@ -193,25 +193,25 @@ def test_without_huggingface_hub_the_sentence_says_how_to_get_it(monkeypatch):
 def test_export_pushes_and_the_other_commands_take_the_name(hub, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     tiny_model().save(tmp_path / "tiny")
-    memories.export(str(tmp_path / "tiny"), push="me/tiny", half=True, facts=["license=mit"])
+    trained_models.export(str(tmp_path / "tiny"), push="me/tiny", half=True, facts=["license=mit"])
     assert f"pushed hf://me/tiny to {hub.endpoint}/me/tiny" in capsys.readouterr().out
     assert json.loads(hub.files("me/tiny")["config.json"])["card"]["license"] == "mit"
     memory = tmp_path / "my.memory"
-    memories.write(folder, memory, model="hf://me/tiny")
+    memory_files.write(folder, memory, model="hf://me/tiny")
     with pytest.raises(ValueError, match=r"written by 'hf://me/tiny', .*; give --model hf://me/tiny"):
-        memories.generate(memory)
-    memories.generate(memory, tmp_path / "new.png", 4, model="hf://me/tiny")
-    memories.export("hf://me/tiny", tmp_path / "back", half=True)
+        memory_files.generate(memory)
+    memory_files.generate(memory, tmp_path / "new.png", 4, model="hf://me/tiny")
+    trained_models.export("hf://me/tiny", tmp_path / "back", half=True)
     assert (tmp_path / "back" / "model.safetensors").read_bytes() == hub.files("me/tiny")["model.safetensors"]
 
 
 def test_export_wants_a_place_to_save_to(tmp_path):
     with pytest.raises(ValueError, match="give --out DIRECTORY, --push USER/NAME, or both"):
-        memories.export(str(tmp_path))
+        trained_models.export(str(tmp_path))
 
 
 def test_export_pushes_nothing_else_that_lies_in_its_directory(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     (tmp_path / "diary.txt").write_text("private")
-    memories.export("digits-mixture", tmp_path, push="me/digits")
+    trained_models.export("digits-mixture", tmp_path, push="me/digits")
     assert set(hub.files("me/digits")) == {"config.json", "model.safetensors", "README.md"}

@@ -16,7 +16,7 @@ from vbmem.app.events import CLICKED, EVENT, LIVE, drop_zone, on_upload, shows_e
 from vbmem.app.session import Session, open_model
 from vbmem.app.uploads import MAX_PICTURES
 from vbmem.data import examples
-from vbmem.pretrained import Model
+from vbmem.pretrained.model import Model
 
 FRAMES = 64
 HEADER = """<h1>A memory that is written in milliseconds</h1><p>Give it pictures: of these it keeps a few kilobytes, and

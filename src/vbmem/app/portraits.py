@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vbmem.app.session import Session, seeded
-from vbmem.pretrained import WrittenMemory
+from vbmem.memory.written import WrittenMemory
 
 DRAWS = 16  # joint assignments over which a tree's portraits are averaged
 SPREAD = 2.0  # standard deviations along a row

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from vbmem.app.session import open_model
 from vbmem.app.uploads import MAX_FILE
 from vbmem.errors import ModelError
-from vbmem.pretrained import shipped
+from vbmem.pretrained.directory import shipped
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 SESSIONS = 200  # visitors whose pictures are held in memory
@@ -81,13 +81,11 @@ def _memory_models() -> list[str]:
 
 def _check_free(host: str, port: int) -> None:
     if not 1 <= port <= 65535:
-        raise ValueError(f"--port must be a number from 1 to 65535, got {port}")
+        raise ValueError(f"port must be a number from 1 to 65535, got {port}")
     try:
         address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(*address[:2]) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address[4])
     except OSError as error:
-        raise ValueError(
-            f"cannot listen on {host}, port {port} ({error}); choose others with --host, --port"
-        ) from error
+        raise ValueError(f"cannot listen on {host}, port {port} ({error}); choose another host or port") from error

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from vbmem.data.damage import damaged
 from vbmem.errors import MemoryFileError
-from vbmem.pretrained import Model, WrittenMemory, load
+from vbmem.memory.written import WrittenMemory
+from vbmem.pretrained.directory import load
 from vbmem.pretrained.inputs import to_unit
-from vbmem.pretrained.model import WriteTimes, timed_write
+from vbmem.pretrained.model import Model, WriteTimes, timed_write
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
 MAX_SIZE = SIZES[-1]

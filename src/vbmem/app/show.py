@@ -13,7 +13,7 @@ from torch import Tensor
 from vbmem.app.markup import HUGE, LARGE, MEDIUM, SMALL, button, data, escape, figure, hint, notice, picture, pictures
 from vbmem.app.portraits import Portrait, portraits
 from vbmem.app.session import Session
-from vbmem.pretrained import WrittenMemory
+from vbmem.memory.written import WrittenMemory
 from vbmem.sheets import figure_png
 
 NOTHING_WRITTEN = notice("Nothing is written yet. Press Write.")

@@ -1,20 +1,23 @@
-"""The web page, from the command line."""
+"""The web page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from vbmem.commands import command
 
+
+@command("See")
 def app(
     model: str = "cifar10-mixture", data_dir: Path | None = None, host: str = "127.0.0.1", port: int = 7860
 ) -> None:
     """Play with a memory in the browser.
 
     Args:
-        model: the one chosen at the start: one that comes with vbmem, a model directory, or a run.
-        data_dir: where cifar10.npz lies, to draw episodes of its test pictures.
-        host: address to listen on; 0.0.0.0 lets other machines in.
-        port: of the page.
+        model: the model to start with: a name that `vbmem models` lists, a model directory, or a training run.
+        data_dir: where CIFAR-10 (cifar10.npz) is kept, to draw episodes from its test pictures.
+        host: the address to listen on; 0.0.0.0 lets other machines in.
+        port: the port to listen on; choose another one if it is taken.
     """
     from vbmem.app import launch
 

@@ -9,25 +9,22 @@ from importlib import metadata
 from json import dumps
 from typing import Any
 
-import torch
-from rich.console import Console
-from rich.table import Table
-
 import vbmem
-from vbmem.data.known import KNOWN_SETS
-from vbmem.data.loading import data_directory
-from vbmem.pretrained import shipped
+from vbmem.commands import command
+from vbmem.commands.output import console
 
 LIBRARIES = ("torch", "numpy", "scikit-learn", "safetensors", "pillow", "matplotlib", "triton")
-console = Console()
 
 
+@command("See")
 def doctor(json: bool = False) -> None:
     """What is found on this machine, and a self-test.
 
     Args:
         json: print JSON instead of a table.
     """
+    from rich.table import Table
+
     found = findings()
     if json:
         print(dumps(found, indent=1))
@@ -44,6 +41,12 @@ def doctor(json: bool = False) -> None:
 
 def findings() -> dict[str, Any]:
     """Everything `vbmem doctor` says."""
+    import torch
+
+    from vbmem.data.known import KNOWN_SETS
+    from vbmem.data.loading import data_directory
+    from vbmem.pretrained.directory import shipped
+
     directory = data_directory(None)
     sets = [name for name, known in KNOWN_SETS.items() if known.is_in(directory)]
     cuda = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
@@ -65,6 +68,8 @@ def findings() -> dict[str, Any]:
 
 def self_test() -> str:
     """Write codes and a picture: "passed", or what went wrong."""
+    import torch
+
     try:
         codes, memory = torch.randn(64, 20, generator=torch.Generator().manual_seed(0)), vbmem.MixtureMemory(20, 3, 4)
         bounds = []

@@ -1,4 +1,4 @@
-"""The paper's tables and figures on the command line."""
+"""The paper's tables, figures and metrics."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 
-from vbmem.commands.training import Device, pick_device
+from vbmem.commands import command
+from vbmem.commands.devices import Device, pick_device
+from vbmem.commands.output import console
 
-console = Console()
 
-
+@command("The paper")
 def table1(
     out: Path = Path("results/table1"),
     dataset: Literal["cifar10", "celeba", "both"] = "cifar10",
@@ -25,13 +25,13 @@ def table1(
     """Table 1: five models trained, beside the paper's bounds.
 
     Args:
-        out: directory for the runs and table1.json; finished rows are not trained again.
-        dataset: the pictures.
-        models: the rows.
-        seeds: seeds 0, 1, .. of every row.
+        out: the directory for the runs and table1.json; finished rows are not trained again.
+        dataset: the data set to train on.
+        models: the rows of the table.
+        seeds: how many seeds (0, 1, ..) every row is trained with.
         jobs: rows trained at the same time, each in a process of its own; on a large GPU several take little longer
             than one.
-        data_dir: where data sets lie or are downloaded to.
+        data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
         device: where to train; hours on a CPU.
     """
     from vbmem.paper.table1 import table1
@@ -40,6 +40,7 @@ def table1(
     table1(out, datasets, models, list(range(seeds)), data_dir, pick_device(device), console, jobs)
 
 
+@command("The paper")
 def figure2(
     out: Path,
     seed: int = 0,
@@ -50,11 +51,11 @@ def figure2(
     """Figure 2: variational Bayes against the DKM.
 
     Args:
-        out: directory for the two pictures and figure2.json.
+        out: the directory for the two pictures and figure2.json.
         seed: the first seed.
         seeds: how many seeds, each with its own episode; the pictures show the mean.
-        rows: memory sizes K.
-        code_sizes: code sizes C.
+        rows: the memory sizes K to compare.
+        code_sizes: the code sizes C to compare.
     """
     from vbmem.paper import figure2
 
@@ -63,17 +64,18 @@ def figure2(
     figure2.figure2(out, seed, seeds, rows, code_sizes, console)
 
 
-Folder = Annotated[Path, tyro.conf.arg(help="directory for the pictures")]
+Folder = Annotated[Path, tyro.conf.arg(help="the directory for the pictures")]
 Models = Annotated[list[str], tyro.conf.arg(help="names that `vbmem models` lists, or directories")]
 ModelName = Annotated[str, tyro.conf.arg(help="a name that `vbmem models` lists, or a directory")]
 Cifar = Annotated[
     Path | None,
-    tyro.conf.arg(help="where CIFAR-10 lies; without it, crops of two photographs make the episode"),
+    tyro.conf.arg(help="where CIFAR-10 is kept; without it, crops of two photographs make the episode"),
 ]
-Seed = Annotated[int, tyro.conf.arg(help="of the episode and the draws")]
+Seed = Annotated[int, tyro.conf.arg(help="seed of the episode and the random draws")]
 FIGURES, MIXTURE, BOTH = Path("figures"), "cifar10-mixture", ["cifar10-mixture", "cifar10-tree"]
 
 
+@command("The paper")
 def figure3(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None, seed: Seed = 0) -> None:
     """Figure 3: pictures generated from memory."""
     from vbmem.paper import figures
@@ -81,6 +83,7 @@ def figure3(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None
     figures.figure3(out, models, data_dir, seed, console)
 
 
+@command("The paper")
 def figure4(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None, seed: Seed = 0) -> None:
     """Figure 4: iterative reading, as a picture and an animation."""
     from vbmem.paper import figures
@@ -88,6 +91,7 @@ def figure4(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None
     figures.figure4(out, models, data_dir, seed, console)
 
 
+@command("The paper")
 def figure5(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar = None, seed: Seed = 0) -> None:
     """Figure 5: 640 pictures in a memory of 100 clusters."""
     from vbmem.paper import figures
@@ -95,6 +99,7 @@ def figure5(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar =
     figures.figure5(out, model, data_dir, seed, console)
 
 
+@command("The paper")
 def figure6(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar = None, seed: Seed = 0) -> None:
     """Figure 6: 1280 pictures in a memory of 150 clusters."""
     from vbmem.paper import figures
@@ -102,6 +107,7 @@ def figure6(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar =
     figures.figure6(out, model, data_dir, seed, console)
 
 
+@command("The paper")
 def metrics(
     model: Annotated[str, tyro.conf.Positional],
     out: Path | None = None,
@@ -116,11 +122,11 @@ def metrics(
     Args:
         model: a name that `vbmem models` lists, or a directory.
         out: a JSON file for everything measured.
-        data_dir: where CIFAR-10 lies; without it, crops of two photographs are used.
-        episodes: over which to average.
-        frames: of an episode.
+        data_dir: where CIFAR-10 is kept; without it, crops of two photographs are used.
+        episodes: how many episodes to average over.
+        frames: how many frames an episode has.
         sizes: also measure over numbers of clusters and longer episodes, which takes longest.
-        seed: of episodes and draws.
+        seed: seed of the episodes and the random draws.
     """
     from vbmem.files import write_json
     from vbmem.paper import metrics as measure

@@ -1,10 +1,6 @@
 """Image sets, pictures and episodes: everything between a file on disk and a batch of frames."""
 
-from vbmem.data.decoding import read_picture
-from vbmem.data.episodes import EpisodeSource
-from vbmem.data.image_set import ImageSet
-from vbmem.data.loading import load_images
-from vbmem.data.settings import DataConfig, EpisodeKind, Part
-from vbmem.errors import DataError
+import lazy_loader as lazy
 
-__all__ = ["DataConfig", "DataError", "EpisodeKind", "EpisodeSource", "ImageSet", "Part", "load_images", "read_picture"]
+# What the stub beside this file lists is imported when it is first used: settings alone need no torch.
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

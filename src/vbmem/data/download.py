@@ -16,7 +16,7 @@ class Archive:
 
     url: str
     md5: str
-    file: str  # its path below the data directory
+    file: str  # where it is kept, below the data directory
 
 
 def fetch(archive: Archive, data_dir: Path, progress: bool) -> Path:
@@ -36,8 +36,8 @@ def _download(archive: Archive, path: Path, progress: bool) -> None:
     import pooch
 
     by_hand = (
-        f"fetch it by hand and put it at {path}, or choose the directory where you keep data with data_dir, "
-        "--data-dir or the variable VBMEM_DATA"
+        f"fetch it by hand and put it at {path}, or choose the directory where you keep data with data_dir "
+        "or the variable VBMEM_DATA"
     )
     try:
         # pooch does not close the bar of a download that failed

@@ -94,7 +94,7 @@ class ImageSet:
             if not isinstance(loaded, np.lib.npyio.NpzFile) or "x_train" not in loaded:
                 raise DataError(
                     f"{path} is not a file of images; expected an .npz with the array x_train (for single "
-                    "pictures, give the folder that holds them)"
+                    "pictures, give the folder they are in)"
                 )
             keys = [f"{axis}_{part}" for part in get_args(Part) for axis in "xy"]
             arrays = {key: loaded[key] for key in keys if key in loaded}

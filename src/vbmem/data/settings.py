@@ -18,7 +18,10 @@ class DataConfig:
     binary: bool = False
     """Frames rounded to 0 or 1 and a Bernoulli likelihood."""
     episodes: EpisodeKind = "shuffled"
+    """How the frames of an episode are chosen."""
     batch_size: int = 16
+    """Episodes in a batch."""
     episode_length: int = 64
+    """Frames in an episode."""
     sources_per_episode: int = 4
-    """For episodes of views and repeats."""
+    """Different pictures in an episode of views or repeats."""

@@ -54,10 +54,28 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
     Raises:
         ModelError: where the directory holds no model that can be built here, or not its weights.
     """
+    saved = build_model(directory)
+    weights = read_weights(directory)
+    try:
+        saved.network.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    except RuntimeError as error:
+        raise ModelError(
+            f"{directory} does not hold the weights that its config.json describes; save the model again"
+        ) from error
+    place_on(saved.network, torch.device(device)).eval().requires_grad_(False)
+    return saved
+
+
+def build_model(directory: Path) -> SavedModel:
+    """The model that a directory describes, its weights not loaded.
+
+    Raises:
+        ModelError: where it describes none that can be built here.
+    """
     values = read_settings(directory)
     try:
         settings = from_dict(ModelConfig, values["model"])  # type: ignore[type-abstract]
-        saved = SavedModel(
+        return SavedModel(
             network=settings.build(FrameFormat(**values["frame"])),
             name=str(values["name"]),
             data=None if values["data"] is None else from_dict(DataConfig, values["data"]),
@@ -68,15 +86,6 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         raise ModelError(f"{directory / SETTINGS} describes no model this vbmem can build: {reason}") from error
-    weights = read_weights(directory)
-    try:
-        saved.network.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
-    except RuntimeError as error:
-        raise ModelError(
-            f"{directory} does not hold the weights that its config.json describes; save the model again"
-        ) from error
-    place_on(saved.network, torch.device(device)).eval().requires_grad_(False)
-    return saved
 
 
 def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:

@@ -46,7 +46,9 @@ class VAEConfig(ModelConfig):
 
     kind: ClassVar[str] = "vae"
     code_size: int = 200
+    """Numbers in the code of a frame."""
     filters: int = 32
+    """Channels of every convolution."""
     style: str = "basic"
     """The encoder and the decoder, by the name they are registered under: basic, improved."""
 
@@ -62,8 +64,11 @@ class StatisticianConfig(ModelConfig):
 
     kind: ClassVar[str] = "statistician"
     code_size: int = 200
+    """Numbers in the code of a frame."""
     context_size: int = 6400
+    """Numbers in the context of an episode."""
     filters: int = 32
+    """Channels of every convolution."""
     style: str = "basic"
     """The encoder and the decoder, by the name they are registered under: basic, improved."""
 
@@ -79,8 +84,11 @@ class DKMConfig(ModelConfig):
 
     kind: ClassVar[str] = "dkm"
     code_size: int = 200
+    """Numbers in the code of a frame."""
     rows: int = 32
+    """Rows of the memory."""
     filters: int = 32
+    """Channels of every convolution."""
     style: str = "basic"
     """The encoder and the decoder, by the name they are registered under: basic, improved."""
     autoencoder: bool = True
@@ -94,18 +102,23 @@ class DKMConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class MemoryConfig(ModelConfig):
-    """A memory between encoder and decoder. Without `iterations` the memory's own number is used."""
+    """A memory between encoder and decoder."""
 
     kind: ClassVar[str] = "memory"
     memory: MemoryKind = "mixture"
+    """The kind of memory."""
     code_size: int = 200
+    """Numbers in the code of a frame."""
     rows: int = 6
+    """Factor rows of the memory, in every cluster; for categorical addresses, its rows."""
     clusters: int = 10
-    """For mixture and tree."""
+    """Clusters of a mixture or a tree."""
     partitions: int = 2
-    """For the tree."""
+    """Pieces into which a tree cuts the code."""
     iterations: int | None = None
+    """Updates in a write; by default the memory's own number."""
     filters: int = 64
+    """Channels of every convolution."""
     style: str = "improved"
     """The encoder and the decoder, by the name they are registered under: basic, improved."""
     objective: Objective = "episode"
@@ -142,10 +155,15 @@ class Regulariser:
     """
 
     gamma: float = 0.5
+    """Centre of t."""
     epsilon: float = 0.1
+    """How far below gamma t begins."""
     delta: float = 0.2
+    """Width of the interval of t."""
     alpha: float = 8.0
+    """Of the Beta distribution."""
     beta: float = 8.0
+    """Of the Beta distribution."""
 
     def __call__(self, mean: Tensor, recalled: Tensor) -> Tensor:
         import torch

@@ -22,8 +22,10 @@ from rich.console import Console
 from torch import Tensor
 
 from vbmem.data.examples import draw_episode
+from vbmem.memory.written import WrittenMemory
 from vbmem.paper.metrics.neighbours import nearest
-from vbmem.pretrained import Model, WrittenMemory, load
+from vbmem.pretrained.directory import load
+from vbmem.pretrained.model import Model
 from vbmem.sheets import figure_png, grid, save_animation, save_picture
 
 STEPS = 12  # of iterative reading

@@ -1,8 +1,6 @@
 """Trained models, ready to use: load, write, generate, read, score, save."""
 
-from vbmem.errors import ModelError
-from vbmem.memory.written import WrittenMemory
-from vbmem.pretrained.directory import load, load_network, save_network, shipped
-from vbmem.pretrained.model import Model
+import lazy_loader as lazy
 
-__all__ = ["Model", "ModelError", "WrittenMemory", "load", "load_network", "save_network", "shipped"]
+# What the stub beside this file lists is imported when it is first used.
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

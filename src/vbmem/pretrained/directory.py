@@ -11,7 +11,7 @@ import torch
 
 from vbmem.errors import ModelError
 from vbmem.files import write_atomically
-from vbmem.models.directory import SETTINGS, SavedModel, fingerprint, load_model, save_model
+from vbmem.models.directory import SETTINGS, SavedModel, build_model, fingerprint, load_model, save_model
 from vbmem.models.memory_model import MemoryModel
 from vbmem.pretrained.card import HUB, render_card
 from vbmem.pretrained.model import Model
@@ -45,6 +45,11 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> SavedModel:
     """Networks of any model, with or without a memory, ready for evaluation; the arguments are those of `load`."""
     return load_model(_find(source), device)
+
+
+def describe(source: str | Path) -> SavedModel:
+    """What is known of a model without reading its weights: its network is untrained. Quick, to list models."""
+    return build_model(_find(source))
 
 
 def save_network(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:

@@ -19,8 +19,11 @@ class Stage:
     """Some epochs with the same settings, starting from the best weights so far and a fresh optimiser."""
 
     epochs: int = 100
+    """The most epochs it takes."""
     learning_rate: float = 1e-3
+    """Adam's learning rate, at the start of the stage."""
     regulariser: Regulariser | None = None
+    """Moves codes towards what the memory recalls; None for none."""
     takes_leftover: bool = False
     """Also run the epochs that early stopping left over in the stage before."""
 
@@ -39,16 +42,17 @@ class RunConfig:
     copies: int = 1
     """How often every episode counts within its batch, each time with its own randomness."""
     beta1: float = 0.9
-    """Adam's."""
+    """Adam's decay of its average gradient."""
     clip: float = 100.0
     """Largest norm of the whole gradient."""
     patience: int = 10
     """Epochs without a better validation bound after which a stage stops."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """Learning rate over a stage."""
+    """How the learning rate changes over a stage."""
     averaging: float = 0.0
     """Decay of an exponential average of the weights, which is then what is evaluated and kept; 0 for none."""
     seed: int = 0
+    """Seed of the weights, the episodes and every draw."""
 
     def __post_init__(self) -> None:
         _require(len(self.stages) >= 1, "a run needs at least one stage", len(self.stages))

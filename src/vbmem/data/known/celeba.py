@@ -1,6 +1,6 @@
 """CelebA: 202,599 aligned faces (Liu et al., 2015); the central 108 x 108 made 32 x 32 as in the paper.
 
-The official files lie on Google Drive, out of reach of a program, so the user brings them.
+The official files are on Google Drive, out of reach of a program, so the user brings them.
 """
 
 import io
@@ -28,7 +28,7 @@ def load(data_dir: Path, progress: bool) -> ImageSet:
         raise DataError(
             f"CelebA cannot be downloaded by a program: fetch {FACES} and {PARTITION} (and {IDENTITIES} for "
             "labels) from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and put them into "
-            f"{data_dir}, or choose the directory that holds them with data_dir, --data-dir or VBMEM_DATA"
+            f"{data_dir}, or choose the directory that holds them with data_dir or the variable VBMEM_DATA"
         )
     return decode(faces, partition, identities if identities.is_file() else None, progress)
 

@@ -19,15 +19,16 @@ from vbmem.data.examples import draw_sets
 from vbmem.errors import ModelError
 from vbmem.memory.checks import check_size
 from vbmem.models.base import CodedModel, FrameFormat
+from vbmem.models.directory import fingerprint
 from vbmem.paper.metrics.neighbours import features, judge_pictures
 from vbmem.paper.metrics.recall import recall
 from vbmem.paper.metrics.report import metric_tables, show, size_tables, summarise
 from vbmem.paper.metrics.sampling import judge_joint_samples, judge_samples
 from vbmem.paper.metrics.sizes import LENGTHS, size_table, write_time
 from vbmem.paper.metrics.trial import Json, Judge, Rows, Trial
-from vbmem.pretrained import Model, load, load_network
-from vbmem.models.directory import fingerprint
+from vbmem.pretrained.directory import load, load_network
 from vbmem.pretrained.inputs import to_unit
+from vbmem.pretrained.model import Model
 from vbmem.progress import track
 
 OTHERS = 2000  # pictures from which those of the episode must be told apart

@@ -9,9 +9,10 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from vbmem.data.damage import blur, hide_right
+from vbmem.memory.written import WrittenMemory
 from vbmem.paper.metrics.neighbours import hit_rate, nearest
 from vbmem.paper.metrics.trial import STEPS, Rows, Trial
-from vbmem.pretrained import Model, WrittenMemory
+from vbmem.pretrained.model import Model
 
 
 def recall(trial: Trial) -> dict[str, Rows]:

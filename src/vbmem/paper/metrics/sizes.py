@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import Generator, Tensor
 
 from vbmem.paper.metrics.trial import STEPS, Json, Judge
-from vbmem.pretrained import Model
+from vbmem.pretrained.model import Model
 from vbmem.progress import track
 
 CLUSTERS, LENGTHS = (5, 10, 20, 50, 100, 150), (64, 640, 1280)

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from torch import Generator, Tensor
 
-from vbmem.pretrained import Model, WrittenMemory
+from vbmem.memory.written import WrittenMemory
+from vbmem.pretrained.model import Model
 
 STEPS = (1, 2, 12)  # of reading; samples are read the last number of times
 

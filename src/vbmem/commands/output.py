@@ -1,4 +1,4 @@
-"""What a command lists: a table for people, JSON for programs."""
+"""What commands print: sentences and tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+console = Console()
+
+
+def say(text: str) -> None:
+    """Print a sentence as it is, however long: no markup, no colours for numbers, no wrapping."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def show(rows: list[dict[str, Any]], json: bool) -> None:
@@ -20,7 +27,7 @@ def show(rows: list[dict[str, Any]], json: bool) -> None:
         table.add_column(name, justify="right" if isinstance(value, int | float) else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(_cell, row.values()))
-    Console().print(table)
+    console.print(table)
 
 
 def _cell(value: Any) -> str:

@@ -1,0 +1,31 @@
+from .errors import VbmemError
+from .memory import (
+    CategoricalMemory,
+    GaussianMemory,
+    KanervaMemory,
+    MemoryState,
+    MixtureMemory,
+    ShiftedGaussianMemory,
+    TreeMemory,
+    WrittenMemory,
+)
+from .memory.storage import load_memory, save_memory
+from .pretrained import Model, load
+
+__version__: str
+
+__all__ = [
+    "CategoricalMemory",
+    "GaussianMemory",
+    "KanervaMemory",
+    "MemoryState",
+    "MixtureMemory",
+    "Model",
+    "ShiftedGaussianMemory",
+    "TreeMemory",
+    "VbmemError",
+    "WrittenMemory",
+    "load",
+    "load_memory",
+    "save_memory",
+]

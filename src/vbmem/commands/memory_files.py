@@ -1,0 +1,186 @@
+"""Pictures in a memory file: write them, generate from it, read it, score with it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from vbmem.commands import command
+from vbmem.commands.output import say, show
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from vbmem.pretrained.model import Model
+    from vbmem.pretrained.written import WrittenMemory
+
+Images = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY")]
+Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
+
+SHOWN = 64  # pixels, to which smaller pictures are enlarged
+
+
+@command("Your pictures")
+def write(images: Images, out: Out, model: str = "cifar10-mixture", clusters: int | None = None, seed: int = 0) -> None:
+    """Write a folder of pictures into a memory file.
+
+    Args:
+        images: the folder, or a single picture.
+        out: the memory file to leave.
+        model: a name that `vbmem models` lists, the directory of a model or a training run, or hf://USER/NAME.
+        clusters: how many clusters the memory has; by default as many as the model was trained with.
+        seed: seed of the random start of the write.
+    """
+    from vbmem.pretrained.directory import load
+    from vbmem.pretrained.inputs import as_frames
+    from vbmem.pretrained.model import timed_write
+
+    generator, loaded = _generator(seed), load(model)
+    if clusters is not None:
+        loaded = loaded.resize(clusters=clusters)
+    frames = as_frames(images, loaded.frame, progress=True)
+    memory, _, times = timed_write(loaded, frames, generator)
+    memory.save(out)
+    say(f"wrote {memory.frames} frames into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
+    for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
+        say("frames in each cluster: " + " ".join(f"{frames:.0f}" for frames in usage))
+
+
+@command("Your pictures")
+def generate(
+    memory: MemoryFile,
+    out: Out = Path("generated.png"),
+    count: Count = 64,
+    by_cluster: bool = False,
+    means: bool = False,
+    model: str | None = None,
+    seed: int = 0,
+) -> None:
+    """Draw new pictures from a memory file alone.
+
+    Args:
+        memory: the file that `vbmem write` left.
+        out: a PNG of all pictures.
+        count: how many pictures to draw.
+        by_cluster: draw so many from every cluster, each cluster a row.
+        means: show the mean memory and codes instead of samples.
+        model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
+        seed: seed of the random draws.
+    """
+    import torch
+
+    generator, (loaded, written) = _generator(seed), _open(memory, model)
+    clusters = range(written.empty.layout[0]) if by_cluster else [None]
+    pictures = [
+        loaded.generate(written, count, cluster=cluster, sample=not means, generator=generator) for cluster in clusters
+    ]
+    _save_sheet(torch.cat(pictures), count if by_cluster else math.isqrt(count - 1) + 1, out)
+
+
+@command("Your pictures")
+def read(
+    memory: MemoryFile,
+    images: Images,
+    out: Out = Path("read.png"),
+    steps: int = 12,
+    means: bool = False,
+    model: str | None = None,
+    seed: int = 0,
+) -> None:
+    """Recall pictures from a memory file, step by step.
+
+    Args:
+        memory: the file that `vbmem write` left.
+        images: a folder of pictures, or a single one.
+        out: a PNG with a row for every picture: as it was, then every step.
+        steps: how many times in a row each picture is read.
+        means: take the means of memory and codes instead of samples, which recalls damaged pictures best.
+        model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
+        seed: seed of the random draws.
+    """
+    import torch
+
+    from vbmem.pretrained.inputs import as_frames, to_unit
+
+    generator, (loaded, written) = _generator(seed), _open(memory, model)
+    frames = to_unit(as_frames(images, loaded.frame, progress=True), loaded.frame)
+    chain = loaded.read(written, frames, steps, sample=not means, generator=generator)
+    rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
+    _save_sheet(rows.flatten(0, 1), 1 + steps, out)
+
+
+@command("Your pictures")
+def score(
+    memory: MemoryFile,
+    images: Images,
+    csv: Path | None = None,
+    json: bool = False,
+    model: str | None = None,
+    seed: int = 0,
+) -> None:
+    """How well a memory file knows pictures, in nats.
+
+    A lower bound on log p(picture | memory), least familiar first.
+
+    Args:
+        memory: the file that `vbmem write` left.
+        images: a folder of pictures, or a single one.
+        csv: also write file names and nats here.
+        json: print JSON instead of a table.
+        model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
+        seed: seed of the random draws of codes.
+    """
+    from vbmem.data.decoding import picture_names
+
+    generator, (loaded, written) = _generator(seed), _open(memory, model)
+    scores = loaded.score(written, images, generator=generator).tolist()
+    names = list(map(str, picture_names(images))) if images.is_dir() else [images.name]
+    ranked = sorted(zip(scores, names, strict=True))
+    if csv is not None:
+        _save_scores(ranked, csv)
+    show([{"file": name, "nats": round(nats, 2)} for nats, name in ranked], json)
+
+
+def _open(path: Path, model: str | None) -> tuple[Model, WrittenMemory]:
+    """A memory file and the model that wrote it."""
+    from vbmem.pretrained.card import HUB
+    from vbmem.pretrained.directory import load, shipped
+    from vbmem.pretrained.written import WrittenMemory
+
+    memory = WrittenMemory.load(path)
+    if model is None and memory.model not in shipped():
+        its = memory.model if memory.model.startswith(HUB) else "DIRECTORY"
+        raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model {its}")
+    return load(model or memory.model), memory
+
+
+def _generator(seed: int) -> torch.Generator:
+    import torch
+
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"--seed must be a number of at least 0 and less than 2^63, got {seed}")
+    return torch.Generator().manual_seed(seed)
+
+
+def _save_scores(ranked: list[tuple[float, str]], path: Path) -> None:
+    from csv import writer
+    from io import StringIO
+
+    from vbmem.files import write_atomically
+
+    lines = StringIO(newline="")
+    writer(lines).writerows([("file", "nats"), *((name, f"{nats:.2f}") for nats, name in ranked)])
+    write_atomically(path, lines.getvalue().encode())
+
+
+def _save_sheet(frames: Tensor, columns: int, path: Path) -> None:
+    from vbmem.sheets import grid, save_picture
+
+    save_picture(grid(frames, columns, scale=max(1, SHOWN // frames.shape[-1])), path)
+    say(f"{len(frames)} pictures in {path}")

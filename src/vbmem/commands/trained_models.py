@@ -1,0 +1,163 @@
+"""Trained models: list those that are shipped, evaluate one, export one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from json import dumps, loads
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import tyro
+
+from vbmem.commands import command
+from vbmem.commands.devices import Device, pick_device
+from vbmem.commands.output import say, show
+from vbmem.data.settings import DataConfig, Part
+
+BOUND = "{split} bound, nats a frame"  # its name on a model's card
+
+
+@command("See")
+def models(json: bool = False) -> None:
+    """List the models that come with vbmem.
+
+    Args:
+        json: print JSON instead of a table.
+    """
+    from vbmem.pretrained.directory import describe, shipped
+
+    bound, rows = BOUND.format(split="test"), []
+    for name in shipped():
+        described = describe(name)
+        network = described.network
+        rows.append(
+            {
+                "model": name,
+                "kind": getattr(network.config, "memory", type(network).__name__.lower()),
+                "frame": f"{network.frame.size} x {network.frame.size} x {network.frame.channels}",
+                "parameters": sum(parameter.numel() for parameter in network.parameters()),
+                bound: described.card.get(bound, ""),
+            }
+        )
+    show(rows, json)
+
+
+@command("Train")
+def evaluate(
+    model: Annotated[str, tyro.conf.Positional],
+    split: Part = "test",
+    dataset: str | None = None,
+    data_dir: Path | None = None,
+    device: Device = "auto",
+) -> None:
+    """The bound of a trained model, as JSON.
+
+    Over a whole pass: elbo_per_frame, its standard error, every term.
+
+    Args:
+        model: what `vbmem train` left, or a model: a name that `vbmem models` lists, or a directory.
+        split: the part of the data set to evaluate on.
+        dataset: the data set, if not the one the model was trained on.
+        data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
+        device: where to compute; auto takes a GPU if there is one.
+    """
+    from vbmem.data.loading import load_images
+    from vbmem.pretrained.directory import load_network
+    from vbmem.train.evaluation import evaluate
+
+    saved = load_network(model, pick_device(device))
+    frame = saved.network.frame
+    if saved.data is None and dataset is None:
+        raise ValueError(f"{model} does not say what it was trained on; give --dataset")
+    data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
+    images = load_images(dataset or data.dataset, data_dir, frame.size, progress=False)
+    result = evaluate(saved.network, data, images, split, saved.seed)
+    print(dumps({"model": model, "split": split, **result}, indent=1))
+
+
+@command("Train")
+def export(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+    push: Annotated[str | None, tyro.conf.arg(metavar="USER/NAME")] = None,
+    private: bool = False,
+    half: bool = False,
+    name: str | None = None,
+    evaluation: Path | None = None,
+    metrics: Path | None = None,
+    facts: list[str] = [],  # noqa: B006, shown as the default
+) -> None:
+    """Save the best model of a run, to keep or to give away.
+
+    Args:
+        run: what `vbmem train` left, or any model.
+        out: the model directory to leave.
+        push: save it on the Hugging Face Hub, where hf://USER/NAME is then its name.
+        private: let nobody else see it there.
+        half: save the weights in half precision, half the size.
+        name: the name of the model; by default that of the run's directory.
+        evaluation: a file with what `vbmem evaluate` printed, for the model's card.
+        metrics: the file that `vbmem metrics` wrote, for the card.
+        facts: more for the card, each NAME=VALUE, for example commit=1a2b3c hardware="one GPU".
+    """
+    import torch
+
+    from vbmem.pretrained.card import HUB
+    from vbmem.pretrained.directory import load_network, save_network
+    from vbmem.pretrained.hub import upload
+
+    if out is None and push is None:
+        raise ValueError("give --out DIRECTORY, --push USER/NAME, or both: where the model is to be saved")
+    if out is not None and (out / "last.safetensors").exists():
+        raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
+    saved = load_network(run)
+    card = saved.card | _evaluated(evaluation) | _measured(metrics) | _stated(facts)
+    dtype = torch.float16 if half else torch.float32
+    name = HUB + push if push is not None else name or saved.name
+    with TemporaryDirectory() as unnamed:
+        directory = out or Path(unnamed)
+        save_network(replace(saved, name=name, card=card), directory, dtype=dtype)
+        if out is not None:
+            say(f"exported {name} to {out}")
+        if push is not None:
+            say(f"pushed {name} to {upload(directory, push, private)}")
+
+
+def _evaluated(path: Path | None) -> dict[str, str]:
+    """The bound, for a card, from what `vbmem evaluate` printed."""
+    if path is None:
+        return {}
+    with _output_of("vbmem evaluate", path) as result:
+        bound = f"{result['elbo_per_frame']:.1f} +- {result['standard_error']:.1f}"
+        return {BOUND.format(split=result["split"]): bound}
+
+
+def _measured(path: Path | None) -> dict[str, str]:
+    """Precision and coverage, for a card, from what `vbmem metrics` wrote."""
+    if path is None:
+        return {}
+    with _output_of("vbmem metrics", path) as result:
+        return {
+            f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
+            for way, row in result["samples"].items()
+        }
+
+
+def _stated(facts: list[str]) -> dict[str, str]:
+    """Facts for a card, each given as NAME=VALUE."""
+    for fact in facts:
+        if "=" not in fact:
+            raise ValueError(f"a fact must be NAME=VALUE, got {fact!r}")
+    return {name: value for name, _, value in (fact.partition("=") for fact in facts)}
+
+
+@contextmanager
+def _output_of(command: str, path: Path) -> Iterator[Any]:
+    """The JSON in a file that another command wrote; whatever the block misses in it is one sentence."""
+    try:
+        yield loads(path.read_text())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not what `{command}` writes ({error!r})") from error

@@ -1,0 +1,4 @@
+from .directory import load, load_network, save_network, shipped
+from .model import Model
+
+__all__ = ["Model", "load", "load_network", "save_network", "shipped"]
