@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from rich.console import Console
-from vbmem.commands.training import evaluate
 
+from vbmem.commands.trained_models import evaluate
 from vbmem.data import load_images
 from vbmem.models import VAEConfig
 from vbmem.paper import table1
