@@ -137,7 +137,7 @@ def test_generate_follows_its_seed_and_can_show_means(memory, tmp_path):
     assert contents[0] == contents[1]
     assert len(set(contents)) == 3
     model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(memory)
-    draws = {"sample_memory": False, "sample_codes": False, "generator": torch.Generator().manual_seed(0)}
+    draws = {"sample": False, "generator": torch.Generator().manual_seed(0)}
     save_picture(grid(model.generate(written, 4, **draws), 2, scale=2), tmp_path / "means.png")
     assert (tmp_path / "means.png").read_bytes() == contents[3]
 
@@ -171,8 +171,8 @@ def test_read_shows_every_picture_and_every_step(memory, pictures, tmp_path, mon
         with Image.open(sheet_name) as image, Image.open(pictures / name) as picture:
             shown = image.crop((2, 2 + 66 * row, 66, 66 + 66 * row)).resize((32, 32), Image.Resampling.NEAREST)
             assert np.abs(np.asarray(shown).astype(int) - np.asarray(picture)).max() <= 1
-    run("read", memory, pictures / "01.png", "--steps", 2, "--samples", "-o", "samples.png")
-    assert Path("samples.png").read_bytes() != Path("one.png").read_bytes()
+    run("read", memory, pictures / "01.png", "--steps", 2, "--means", "-o", "means.png")
+    assert Path("means.png").read_bytes() != Path("one.png").read_bytes()
     with pytest.raises(ValueError, match="steps must be"):
         run("read", memory, pictures, "--steps", 0)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from vbmem.memory.written import WrittenMemory
     from vbmem.pretrained.model import Model
-    from vbmem.pretrained.written import WrittenMemory
 
 Images = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY")]
@@ -149,9 +149,9 @@ def score(
 
 def _open(path: Path, model: str | None) -> tuple[Model, WrittenMemory]:
     """A memory file and the model that wrote it."""
+    from vbmem.memory.written import WrittenMemory
     from vbmem.pretrained.card import HUB
     from vbmem.pretrained.directory import load, shipped
-    from vbmem.pretrained.written import WrittenMemory
 
     memory = WrittenMemory.load(path)
     if model is None and memory.model not in shipped():

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import Tensor
 from vbmem.data.settings import DataConfig
 from vbmem.errors import ModelError
 from vbmem.files import read_tensors, write_atomically, write_json
+from vbmem.memory.choice import UNIFORM
 from vbmem.models.base import EpisodicModel, place_on
 from vbmem.models.settings import ModelConfig, from_dict, to_dict
 from vbmem.nets import FrameFormat
@@ -41,7 +43,12 @@ class SavedModel:
     sizes: dict[str, int] = field(default_factory=dict)
     """To which its memory was resized. The network's own settings stay, for its prior follows from them."""
     card: dict[str, Any] = field(default_factory=dict)
-    """Where it comes from, in words."""
+    """Where it comes from: data, schedule, test bound, in words."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A memory knows that of the model that wrote it; see `fingerprint`."""
+        return fingerprint(self.network)
 
 
 def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -194,7 +201,9 @@ def fingerprint(network: EpisodicModel) -> str:
     memory = getattr(network, "memory", None)
     if memory is not None:
         # What is trained of the prior is among the weights already.
-        fixed = {name: getattr(memory, name) for name in memory.prior_names if name not in tensors}
+        fixed = {name: value for name, value in memory.config().items() if name not in (*memory.sizes, *tensors)}
+        choice = fixed.pop("choice", UNIFORM)
+        fixed |= choice.tensors()
         tensors |= {
             f"{memory.kind}.{name}": torch.as_tensor(value, dtype=torch.float32) for name, value in fixed.items()
         }

@@ -11,7 +11,7 @@ import torch
 
 from vbmem.errors import ModelError
 from vbmem.files import write_atomically
-from vbmem.models.directory import SETTINGS, SavedModel, build_model, fingerprint, load_model, save_model
+from vbmem.models.directory import SETTINGS, SavedModel, build_model, load_model, save_model
 from vbmem.models.memory_model import MemoryModel
 from vbmem.pretrained.card import HUB, render_card
 from vbmem.pretrained.model import Model
@@ -38,8 +38,7 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
     network = saved.network
     if not isinstance(network, MemoryModel):
         raise ModelError(f"{source} is a {type(network).__name__}, which has no memory to write; choose a memory model")
-    memory = network.scaled_memory().resize(**saved.sizes)
-    return Model(network, memory, saved.name, fingerprint(network), saved.card, saved.data, saved.seed)
+    return Model(saved, network.scaled_memory().resize(**saved.sizes))
 
 
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> SavedModel:

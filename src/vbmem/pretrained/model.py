@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from vbmem.data.settings import DataConfig
 from vbmem.memory.checks import check_shape, check_size
 from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import WrittenMemory
 from vbmem.models.directory import SavedModel
+from vbmem.models.landed import landed_fingerprint
 from vbmem.models.memory_model import MemoryModel
 from vbmem.nets import CodePosterior, FrameFormat, Pixels
 from vbmem.pretrained.card import HUB
@@ -39,17 +39,28 @@ class Model:
     PIL images. What comes back is float in [0, 1], on the model's device.
     """
 
-    network: MemoryModel
+    saved: SavedModel
     memory: VariationalMemory
-    name: str
-    fingerprint: str
-    """Of the weights. A memory knows the fingerprint of the model that wrote it."""
-    card: dict[str, Any] = field(default_factory=dict)
-    """Where the model comes from: data, schedule, test bound."""
-    data: DataConfig | None = None
-    """What it was trained on, where that is known."""
-    seed: int = 0
-    """Of its training."""
+    """Empty; what `write` fills."""
+
+    @property
+    def network(self) -> MemoryModel:
+        assert isinstance(self.saved.network, MemoryModel)
+        return self.saved.network
+
+    @property
+    def name(self) -> str:
+        return self.saved.name
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """Where the model comes from: data, schedule, test bound."""
+        return self.saved.card
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the encoder and the prior. A memory knows the fingerprint of the model that wrote it."""
+        return self.saved.fingerprint
 
     @property
     def frame(self) -> FrameFormat:
@@ -221,8 +232,7 @@ class Model:
         from vbmem.pretrained.directory import save_network
 
         sizes = {size: value for size, value in self.memory.config().items() if size in ("rows", "clusters")}
-        saved = SavedModel(self.network, self.name, self.data, self.seed, sizes, self.card)
-        save_network(saved, Path(directory))
+        save_network(replace(self.saved, sizes=sizes), Path(directory))
 
     def push_to_hub(self, repo: str, *, private: bool = False, token: str | None = None) -> str:
         """Save on the Hugging Face Hub as `user/name`, where `vbmem.load("hf://user/name")` finds it.
@@ -236,11 +246,11 @@ class Model:
         from vbmem.pretrained.hub import upload
 
         with TemporaryDirectory() as directory:
-            replace(self, name=HUB + repo).save(directory)
+            replace(self, saved=replace(self.saved, name=HUB + repo)).save(directory)
             return upload(Path(directory), repo, private, token)
 
     def _check(self, memory: WrittenMemory) -> None:
-        if memory.fingerprint != self.fingerprint:
+        if memory.fingerprint != self.fingerprint and memory.fingerprint != landed_fingerprint(self.network):
             raise ValueError(
                 f"this memory was written by the model {memory.model!r} ({memory.fingerprint}), not by "
                 f"{self.name!r} ({self.fingerprint}); load that model, or write the pictures again with this one"

@@ -95,7 +95,7 @@ def metrics(
     return {
         "model": subject.name,
         "fingerprint": subject.fingerprint,
-        "judge": {"model": eye.name, "fingerprint": fingerprint(network)},
+        "judge": {"model": eye.name, "fingerprint": eye.fingerprint},
         "source": source,
         "settings": {"episodes": episodes, "frames": frames, "others": len(others), "seed": seed},
         "machine": {"threads": torch.get_num_threads(), "torch": str(torch.__version__)},
