@@ -19,7 +19,6 @@ from vbmem.data.examples import draw_sets
 from vbmem.errors import ModelError
 from vbmem.memory.checks import check_size
 from vbmem.models.base import CodedModel, FrameFormat
-from vbmem.models.directory import fingerprint
 from vbmem.paper.metrics.neighbours import features, judge_pictures
 from vbmem.paper.metrics.recall import recall
 from vbmem.paper.metrics.report import metric_tables, show, size_tables, summarise
