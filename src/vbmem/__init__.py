@@ -1,8 +1,8 @@
 """vbmem: fast-adapting generative memory, after "Meta-Learning with Variational Bayes" (Lingle 2020)."""
 
-import lazy_loader as lazy
+from vbmem.lazy import attach_stub
 
 __version__ = "0.2.0"
 
 # What the stub beside this file lists is imported when it is first used: `vbmem --help` needs no torch.
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
