@@ -12,10 +12,11 @@ demo: $(READY)  ## an episode written into memory, pictures generated and recall
 test: $(READY)  ## the whole test suite
 	$(BIN)/pytest -n auto
 
-check: $(READY)  ## format, lint, types
+check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(READY)
 	$(BIN)/ruff format .
