@@ -1,7 +1,5 @@
 """Argument checks, made once, at the boundary: one sentence saying what was wrong and what was expected."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar

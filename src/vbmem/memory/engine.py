@@ -10,8 +10,6 @@ statistics) and `global_step` (q(b), then q(M)); each of the four raises the bou
 is ever built. Inside, frames are the last dimension, [.., H, K, T], so that every product is a plain matrix product.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -9,8 +9,6 @@
 | TreeMemory            | H          | K      | yes       | G            | C.5   |
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 

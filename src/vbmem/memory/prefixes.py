@@ -130,8 +130,7 @@ class PrefixCounts(Prefixes):
         rows = self._find(prefix)
         found = torch.cat([counts, torch.zeros_like(counts[:1])])[rows]  # -1 is the last, of no frames
         weight = max(counts.shape[-1] ** -g, torch.finfo(counts.dtype).tiny)
-        smoothed: Tensor = (found + weight * self._marginal(g)) / (found.sum(-1, keepdim=True) + weight)
-        return smoothed
+        return (found + weight * self._marginal(g)) / (found.sum(-1, keepdim=True) + weight)
 
     def _marginal(self, g: int) -> Tensor:
         """m_g, [H]."""

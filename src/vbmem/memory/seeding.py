@@ -3,8 +3,6 @@
 Batched, on the device of the codes, without waiting for it, and not differentiated through (paper, 3.2.1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """A written memory on disk: one safetensors file with the state, the prior and the kind. Nothing is ever unpickled."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writing by mean-field variational Bayes: all at once, or from a stream in bounded memory."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Literal, get_args

@@ -1,7 +1,5 @@
 """An episode in memory, and nothing else of it: what a model's `write` returns, with all that can be done with it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
