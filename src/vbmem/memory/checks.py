@@ -85,9 +85,9 @@ def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> No
             raise NonFiniteError("codes hold NaN or infinity; mask those frames out or mend them first")
 
 
-def check_state(state: MemoryState, like: Tensor, clusters: int, rows: int, code_size: int) -> None:
-    """A state of this memory's sizes, with the dtype and device of the codes."""
-    tensor = state.row_mean
+def check_state(state: MemoryState, codes: Tensor, clusters: int, rows: int) -> None:
+    """A state of these sizes that goes together with codes [.., T, C] in the engine's layout."""
+    tensor, code_size = state.row_mean, codes.shape[-1]
     if tuple(tensor.shape[-3:]) != (clusters, rows, code_size):
         raise ValueError(
             f"the state belongs to another memory: its rows have the shape {list(tensor.shape[-3:])}, expected "
@@ -96,11 +96,19 @@ def check_state(state: MemoryState, like: Tensor, clusters: int, rows: int, code
     check_shape("row_cov", state.row_cov, clusters, rows, rows)
     check_shape("loc_mean", state.loc_mean, clusters, code_size)
     check_shape("loc_var", state.loc_var, clusters)
-    if tensor.dtype != like.dtype or tensor.device != like.device:
+    if tensor.dtype != codes.dtype or tensor.device != codes.device:
         raise ValueError(
-            f"codes are {like.dtype} on {like.device} but the state is {tensor.dtype} on {tensor.device}; "
+            f"codes are {codes.dtype} on {codes.device} but the state is {tensor.dtype} on {tensor.device}; "
             "convert one of them with .to(...)"
         )
+    ours, theirs = tensor.shape[:-3], codes.shape[:-2]
+    try:
+        torch.broadcast_shapes(ours, theirs)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the state has the batch dimensions {list(ours)}, the codes {list(theirs)}; they must be equal, or one "
+            "of them missing"
+        ) from error
 
 
 def check_clusters(clusters: Tensor, shape: tuple[int, ...], count: int) -> None:
@@ -113,15 +121,3 @@ def check_clusters(clusters: Tensor, shape: tuple[int, ...], count: int) -> None
         )
     if may_wait(clusters) and not bool(((clusters >= 0) & (clusters < count)).all()):
         raise ValueError(f"clusters must lie in 0 .. {count - 1}, got {int(clusters.min())} .. {int(clusters.max())}")
-
-
-def check_batches(state: MemoryState, codes: Tensor) -> None:
-    """Batch dimensions of a state and of codes [.., T, C] that go together."""
-    ours, theirs = state.row_mean.shape[:-3], codes.shape[:-2]
-    try:
-        torch.broadcast_shapes(ours, theirs)
-    except RuntimeError as error:
-        raise ValueError(
-            f"the state has the batch dimensions {list(ours)}, the codes {list(theirs)}; they must be equal, or one "
-            "of them missing"
-        ) from error

@@ -13,7 +13,6 @@ from torch import Tensor
 from vbmem.linalg import inverse_and_logdet
 from vbmem.memory import engine
 from vbmem.memory.checks import (
-    check_batches,
     check_clusters,
     check_codes,
     check_positive,
@@ -166,6 +165,10 @@ class Memory(ABC):
         like = self.split(torch.empty(*batch, 1, self.code_size, dtype=dtype, device=device))
         return self._state_of(self.prior(like), like.shape[:-2])
 
+    def check(self, state: MemoryState) -> None:
+        """Raise ValueError unless the state is one of this memory's sizes."""
+        check_state(state, self.split(state.row_mean.new_empty(1, self.code_size)), *self.layout)
+
     def _state_of(self, prior: Prior, batch: tuple[int, ...]) -> MemoryState:
         clusters, rows = self.layout
         part_size = prior.loc_mean.shape[-1]
@@ -185,7 +188,7 @@ class Memory(ABC):
         )
 
     def _enter(
-        self, codes: Tensor, state: MemoryState | None = None, mask: Tensor | None = None
+        self, codes: Tensor, state: object = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Prior, Tensor]:
         """Checks, then codes, mask and prior in the engine's layout, moved by the offset that comes fourth.
 
@@ -193,12 +196,9 @@ class Memory(ABC):
         loses nothing to the cancellation of |z|^2 against |b|^2.
         """
         check_codes(codes, self.code_size, mask)
-        if state is not None:
-            check_state(state, codes, *self.layout, self.code_size // self.partitions)
-        prior = self.prior(codes)
-        parts = self.split(codes)
-        if state is not None:
-            check_batches(state, parts)
+        prior, parts = self.prior(codes), self.split(codes)
+        if isinstance(state, MemoryState):  # a write may also start from elsewhere
+            check_state(state, parts, *self.layout)
         if mask is None:
             centre = parts.detach().mean(-2, keepdim=True)
         else:
@@ -304,7 +304,7 @@ class Memory(ABC):
             sample: draw memory and code as well; otherwise they are their means, given cluster and weights.
         """
         check_size("n", n)
-        check_state(state, state.row_mean, *self.layout, self.code_size // self.partitions)
+        self.check(state)
         shape, (count, rows) = (*state.loc_var.shape[:-1], n), self.layout
         if clusters is None:
             clusters = self.choice.sample(shape, count, state.loc_var, generator)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from vbmem.errors import MemoryFileError
 from vbmem.files import read_tensors, write_atomically
-from vbmem.memory.checks import check_state
 from vbmem.memory.choice import Choice
 from vbmem.memory.reading import Memory
 from vbmem.memory.state import MemoryState
@@ -85,7 +84,7 @@ def read_memory(
             config["choice"] = Choice.kinds[choice].from_tensors(_below("choice.", tensors))
         state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
         memory = Memory.kinds[kind](**config)
-        check_state(state, state.row_mean, *memory.layout, memory.code_size // memory.partitions)
+        memory.check(state)
     except (KeyError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path} lacks or misnames a part of the memory ({error}); save it again") from error
     return memory, state, tensors, metadata

@@ -6,7 +6,6 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
-from rich.progress import track
 from torch import Tensor
 
 from vbmem.memory import engine
@@ -14,6 +13,7 @@ from vbmem.memory.checks import check_codes, check_size, full_precision
 from vbmem.memory.reading import Memory
 from vbmem.memory.seeding import kmeans_plus_plus, next_seed, random_frames
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics
+from vbmem.progress import track
 
 Start = Literal["prior", "random", "data", "kmeans++"]
 Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
@@ -67,8 +67,7 @@ class VariationalMemory(Memory):
             The state, and the addresses of the last local step.
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
-        given = start if isinstance(start, MemoryState) else None
-        parts, mask, prior, centre = self._enter(codes, given, mask)
+        parts, mask, prior, centre = self._enter(codes, start, mask)
         state = self._start(parts, prior, centre, start, mask, generator)
         previous: Tensor | None = None
         for _ in range(steps - 1):
@@ -101,8 +100,7 @@ class VariationalMemory(Memory):
 
         Early frames keep their stale addresses, so the bound usually ends below that of `write`; differentiable.
         """
-        given = start if isinstance(start, MemoryState) else None
-        parts, _, prior, centre = self._enter(codes, given)
+        parts, _, prior, centre = self._enter(codes, start)
         state = self._start(parts, prior, centre, start, None, generator)
         sums: Statistics | None = None
         for frame in parts.split(1, dim=-2):
@@ -137,13 +135,12 @@ class VariationalMemory(Memory):
         check = functools.partial(_as_codes, memory=self)
         first = check(next(_passes(chunks), None))
         check = functools.partial(check, like=first)
-        given = start if isinstance(start, MemoryState) else None
-        _, _, prior, centre = self._enter(first, given)
+        _, _, prior, centre = self._enter(first, start)
         frames = first
-        if given is None:
+        if not isinstance(start, MemoryState):
             frames = _frame_sample(map(check, _passes(chunks)), SEED_FRAMES, generator)
         state = self._start(self.split(frames) - centre, prior, centre, start, None, generator)
-        for _ in track(range(steps), "writing", disable=not progress):
+        for _ in track(range(steps), "writing", progress):
             sums: Statistics | None = None
             for chunk in map(check, _passes(chunks)):
                 _, part = engine.local_step(self.split(chunk) - centre, state, prior)
