@@ -38,8 +38,13 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
             with gr.Column(scale=4, min_width=330):
                 model = _model_choice(first, models, typed_models)
                 files = drop_zone("Pictures of yours, or a zip of them", "files")
-                source, count = _example_choice(examples.sources(data_dir))
-                draw, write = _buttons()
+                with gr.Row():
+                    sources = examples.sources(data_dir)
+                    source = gr.Dropdown(sources, label="Or examples", elem_id="source", min_width=120)
+                    count = gr.Number(FRAMES, label="How many", precision=0, elem_id="number", min_width=120)
+                with gr.Row():
+                    draw = gr.Button("Draw examples", elem_id="draw", min_width=120)
+                    write = gr.Button("Write", variant="primary", elem_id="write", min_width=120)
                 episode = gr.HTML(elem_id="episode", js_on_load=CLICKED)
             with gr.Column(scale=9, min_width=320), gr.Tabs(elem_id="tabs") as selected:
                 with gr.Tab("Write", id="write"):
@@ -72,18 +77,6 @@ def _model_choice(first: str, models: Sequence[str], typed_models: bool) -> gr.D
         info="or type the directory of a model or run of yours" if typed_models else None,
         elem_id="model",
     )
-
-
-def _example_choice(sources: list[str]) -> tuple[gr.Dropdown, gr.Number]:
-    with gr.Row():
-        source = gr.Dropdown(sources, label="Or examples", elem_id="source", min_width=120)
-        return source, gr.Number(FRAMES, label="How many", precision=0, elem_id="number", min_width=120)
-
-
-def _buttons() -> tuple[gr.Button, gr.Button]:
-    with gr.Row():
-        draw = gr.Button("Draw examples", elem_id="draw", min_width=120)
-        return draw, gr.Button("Write", variant="primary", elem_id="write", min_width=120)
 
 
 def _view(session: Session) -> list[Any]:
