@@ -4,6 +4,7 @@ from pathlib import Path
 
 import torch
 from jinja2 import Template
+from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor
 
@@ -91,8 +92,6 @@ def _crops(model: vbmem.Model, photograph: str) -> Tensor:
 
 
 def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(6.5, 2.6), layout="constrained")
     axes = figure.add_subplot()
     everything = torch.cat(list(scores.values()))

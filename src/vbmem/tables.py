@@ -14,7 +14,7 @@ def table(rows: Sequence[Mapping[str, Any]], title: str | None = None, decimals:
         decimals: of floating-point numbers.
     """
     result = Table(title=title)
-    for name, value in rows[0].items():
+    for name, value in next(iter(rows), {}).items():
         result.add_column(name, justify="right" if isinstance(value, int | float) else "left", overflow="fold")
     for row in rows:
         result.add_row(*(_cell(value, decimals) for value in row.values()))
