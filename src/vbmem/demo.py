@@ -1,14 +1,10 @@
 """The demonstration: write an episode into memory, generate, recall and judge novelty; a page to look at."""
 
-from __future__ import annotations
-
-import html
-from dataclasses import dataclass
 from pathlib import Path
-from string import Template
-from typing import Any
 
 import torch
+from jinja2 import Template
+from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor
 
@@ -30,61 +26,42 @@ NOISE = 0.4
 COLUMNS, SCALE = 16, 2
 
 
-@dataclass(frozen=True)
-class Exhibit:
-    """A picture on the page."""
-
-    file: str
-    title: str
-    caption: str
-
-
 def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     """Leaves index.html and its pictures in `out`; the page's path."""
     model = vbmem.load(MODEL)
     generator = torch.Generator().manual_seed(0)
-    episode, source = _episode(model, images)
-    others = _crops(model, "a flower")
+    episode, source = _crops(model, "a temple"), "crops of a photograph that scikit-learn carries"
+    if images is not None:
+        episode, source = to_unit(as_frames(images, model.frame, progress=True), model.frame), f"the folder {images}"
     memory, _, times = timed_write(model, episode, generator)
-    console.print(f"wrote {len(episode)} pictures into a memory of {memory.nbytes / 1024:.0f} kB: {times}")
-
-    exhibits: list[Exhibit] = []
-
-    def show(file: str, title: str, caption: str, *frames: Tensor) -> None:
-        save_picture(grid(torch.cat(frames), COLUMNS, SCALE), out / file)
-        exhibits.append(Exhibit(file, title, caption))
-
-    kept = f"All that is kept of them is {memory.nbytes / 1024:.0f} kB ({times})."
-    show("episode.png", "The episode", f"{len(episode)} pictures: {source}. {kept}", episode)
+    size = f"{memory.nbytes / 1024:.0f} kB"
+    console.print(f"wrote {len(episode)} pictures into a memory of {size}: {times}")
 
     samples = model.generate(memory, FRAMES, generator=generator)
-    show("generated.png", "Generated", "New pictures drawn from the memory alone.", samples)
-    chains = model.read(memory, samples, STEPS, generator=generator)
-    steps = [grid(step, COLUMNS, SCALE) for step in (samples, *chains)]
-    save_animation(steps, [900, *(250 for _ in steps[2:]), 2000], out / "reading.gif")
-    caption = f"Each of them read from memory {STEPS} times in a row: they settle on what was written."
-    exhibits.append(Exhibit("reading.gif", "Iterative reading", caption))
+    steps = torch.cat([samples.unsqueeze(0), model.read(memory, samples, STEPS, generator=generator)])
+    durations = [900, *(250 for _ in steps[2:]), 2000]
+    save_animation([grid(step, COLUMNS, SCALE) for step in steps], durations, out / "reading.gif")
 
+    sheets = {"episode": episode, "generated": samples}
     shown = episode[:COLUMNS]
     noisy = (shown + NOISE * torch.randn(shown.shape, generator=generator)).clamp(0, 1)
-    masked, known = hide_right(shown)
-    damaged = {"noisy": (noisy, "Strong noise", None), "masked": (masked, "Half of the picture missing", known)}
-    for name, (broken, what, pixels) in damaged.items():
+    for name, (broken, known) in {"noisy": (noisy, None), "masked": hide_right(shown)}.items():
         alone = model.decode(model.encode(broken).mean)
-        recalled = model.read(memory, broken, RECALL_STEPS, known=pixels, sample=False)[-1]
-        caption = f"{what}; encoder and decoder alone; recalled from memory; the picture as it was."
-        show(f"{name}.png", f"Recalled: {name}", caption, broken, alone, recalled, shown)
+        recalled = model.read(memory, broken, RECALL_STEPS, known=known, sample=False)[-1]
+        sheets[name] = torch.cat([broken, alone, recalled, shown])
+    for name, frames in sheets.items():
+        save_picture(grid(frames, COLUMNS, SCALE), out / f"{name}.png")
 
+    others = _crops(model, "a flower")
     scores = {"written": model.score(memory, episode), "another photograph": model.score(memory, others)}
     _save_histogram(scores, out / "novelty.png")
     first, second = (float(values.mean()) for values in scores.values())
     console.print(f"mean score: {first:.0f} nats for what was written, {second:.0f} for crops of another photograph")
-    caption = "Lower bound on log p(picture | memory): what the memory knows, and what is new to it."
-    exhibits.append(Exhibit("novelty.png", "Novelty", caption))
 
     memory.save(out / "demo.memory")
-    page = out / "index.html"
-    write_atomically(page, _page(model.card, exhibits).encode())
+    page, template = out / "index.html", Path(__file__).with_name("demo.html").read_text()
+    facts = {"model": model, "memory": memory, "source": source, "size": size, "times": times, "steps": STEPS}
+    write_atomically(page, Template(template, autoescape=True).render(facts).encode())
     console.print(f"look at {page}", soft_wrap=True)
     return page
 
@@ -109,39 +86,19 @@ def train_digits(out: Path, console: Console) -> None:
     console.print("pictures: " + ", ".join(str(out / name) for name in pictures), soft_wrap=True)
 
 
-def _episode(model: vbmem.Model, images: Path | None) -> tuple[Tensor, str]:
-    if images is None:
-        return _crops(model, "a temple"), "crops of a photograph that scikit-learn carries"
-    return to_unit(as_frames(images, model.frame, progress=True), model.frame), f"the folder {images}"
-
-
 def _crops(model: vbmem.Model, photograph: str) -> Tensor:
     frame = model.frame
     return to_unit(examples.draw(photograph, FRAMES, frame.size, frame.channels, seed=0), frame)
 
 
 def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(6.5, 2.6), layout="constrained")
     axes = figure.add_subplot()
     everything = torch.cat(list(scores.values()))
     edges = torch.linspace(float(everything.min()), float(everything.max()), 40).tolist()
     for name, values in scores.items():
         axes.hist(values.tolist(), edges, alpha=0.7, label=name)
-    axes.set_xlabel("nats a picture")
-    axes.set_ylabel("pictures")
+    axes.set(xlabel="nats a picture", ylabel="pictures")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     write_atomically(path, figure_png(figure, dpi=150))
-
-
-def _page(card: dict[str, Any], exhibits: list[Exhibit]) -> str:
-    sections = [
-        f'<section><h2>{html.escape(e.title)}</h2><p>{html.escape(e.caption)}</p><img src="{e.file}" '
-        f'alt="{html.escape(e.title)}"></section>'
-        for e in exhibits
-    ]
-    origin = "; ".join(f"{name}: {value}" for name, value in card.items())
-    page = Template(Path(__file__).with_name("demo.html").read_text())
-    return page.substitute(model=MODEL, exhibits="\n".join(sections), origin=html.escape(origin))

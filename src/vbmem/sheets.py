@@ -1,10 +1,9 @@
 """Frames as pictures people can look at."""
 
-from __future__ import annotations
-
 import io
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -38,16 +37,12 @@ def as_bytes(frames: Tensor) -> Tensor:
 
 
 def png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
+    return _saved(image.save, format="PNG")
 
 
-def figure_png(figure: Figure, dpi: int) -> bytes:
+def figure_png(figure: "Figure", dpi: int) -> bytes:
     """A figure of matplotlib as a PNG file."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi)
-    return buffer.getvalue()
+    return _saved(figure.savefig, format="png", dpi=dpi)
 
 
 def save_picture(image: Image.Image, path: Path) -> None:
@@ -57,6 +52,11 @@ def save_picture(image: Image.Image, path: Path) -> None:
 def save_animation(frames: list[Image.Image], durations: list[int], path: Path, colours: int = 256) -> None:
     """A GIF that repeats; each frame stays its number of milliseconds and has so many colours of its own."""
     first, *others = [frame.quantize(colours) for frame in frames]
+    options = {"save_all": True, "append_images": others, "duration": durations, "loop": 0}
+    write_atomically(path, _saved(first.save, format="GIF", **options))
+
+
+def _saved(save: Callable[..., object], **options: Any) -> bytes:
     buffer = io.BytesIO()
-    first.save(buffer, "GIF", save_all=True, append_images=others, duration=durations, loop=0)
-    write_atomically(path, buffer.getvalue())
+    save(buffer, **options)
+    return buffer.getvalue()

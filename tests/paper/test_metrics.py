@@ -13,10 +13,9 @@ from vbmem.data import ImageSet
 from vbmem.errors import DataError, ModelError
 from vbmem.models import FrameFormat, MemoryConfig, SavedModel, VAEConfig
 from vbmem.paper import metrics as module
-from vbmem.paper.metrics import draw_pictures, metrics, neighbours, recall, sampling, sizes
+from vbmem.paper.metrics import draw_pictures, measures, metrics, neighbours
+from vbmem.paper.metrics.measures import Trial, damage, recall_errors
 from vbmem.paper.metrics.neighbours import coverage, hit_rate, nearest, precision
-from vbmem.paper.metrics.recall import damage, recall_errors
-from vbmem.paper.metrics.trial import Trial
 from vbmem.pretrained import save_network
 
 FRAME = FrameFormat(8, 3)
@@ -56,7 +55,7 @@ def data_dir(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     values = {"OTHERS": 41, "STEPS": (1, 2), "CLUSTERS": (2, 5), "LENGTHS": (4, 12), "CELL_SAMPLES": 6}
-    for place in (module, recall, sampling, sizes):
+    for place in (module, measures):
         for name in values.keys() & vars(place).keys():
             monkeypatch.setattr(place, name, values[name])
 
@@ -168,7 +167,7 @@ class TestMeasurement:
     def test_chance_is_another_memory_judged_by_this_episode(self, models):
         model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=random())
         memory, other = model.write(frames, generator=random()), model.write(1 - frames, generator=random())
-        ways = sampling.samples(Trial(model, frames, memory, other, None, random(7)))
+        ways = measures.samples(Trial(model, frames, memory, other, lambda made, _: made, random(7)))
         again = random(7)
         assert ways["samples"].equal(model.generate(memory, 5, generator=again))
         model.read(memory, ways["samples"], 2, generator=again)
@@ -176,13 +175,13 @@ class TestMeasurement:
         assert ways["ceiling"].equal(model.decode(model.encode(frames).mean))
 
     def test_the_other_memory_is_that_of_the_next_episode(self, models, data_dir, monkeypatch):
-        given, samples = [], sampling.samples
+        given, samples = [], measures.samples
 
         def spy(trial):
             given.append((trial.memory, trial.other))
             return samples(trial)
 
-        monkeypatch.setattr(sampling, "samples", spy)
+        monkeypatch.setitem(measures.METRICS, "samples", spy)
         measure(models, data_dir, sizes=False)
         (first, after_first), (second, after_second) = given
         assert after_first is second
@@ -198,7 +197,7 @@ class TestMeasurement:
             return sample(self, state, n, generator, clusters=clusters)
 
         monkeypatch.setattr(type(memory.empty), "sample", spy)
-        sampling.joint_samples(Trial(model, frames, memory, memory, None, random(1)))
+        measures.joint_samples(Trial(model, frames, memory, memory, lambda made, _: made, random(1)))
         *_, written, independent = drawn
         theta = memory.address(model.encode(frames).mean).assignment
         assert {*map(tuple, written.mT.tolist())} <= {*map(tuple, theta.argmax(-1).mT.tolist())}
@@ -226,7 +225,7 @@ class TestMeasurement:
 
     def test_the_bound_of_a_size_is_the_memorys_own(self, models):
         model, frames = vbmem.load(models / "mixture"), torch.rand(12, 3, 8, 8, generator=random())
-        cells = sizes.size_table(model, lambda ways, _: {}, frames, 41, random(5))
+        cells = measures.size_table(model, lambda ways, _: {}, frames, 41, random(5))
         codes = model.encode(frames).mean[:4]
         memory = model.memory.resize(clusters=2)
         state, addresses = memory.write(codes, 3, generator=random(5))

@@ -35,9 +35,9 @@ def rows_run(monkeypatch):
     """Rows are made up instead of trained; which, in order."""
     made = []
 
-    def run_row(dataset, model, seed, run_dir, data_dir, device, console):
-        made.append((dataset, model, seed, run_dir))
-        return made_up_run(dataset, model, seed)
+    def run_row(row, run_dir, data_dir, device, console):
+        made.append((*row, run_dir))
+        return made_up_run(*row)
 
     monkeypatch.setattr(table1, "run_row", run_row)
     return made
@@ -142,10 +142,10 @@ class TestRuns:
     def test_a_crash_loses_only_the_row_it_was_in(self, tmp_path, rows_run, monkeypatch):
         working = table1.run_row
 
-        def breaks_down(dataset, model, *rest, **where):
-            if model == "dkm":
+        def breaks_down(row, *rest, **where):
+            if row.model == "dkm":
                 raise RuntimeError("out of memory")
-            return working(dataset, model, *rest, **where)
+            return working(row, *rest, **where)
 
         monkeypatch.setattr(table1, "run_row", breaks_down)
         with pytest.raises(RuntimeError, match="out of memory"):
@@ -170,14 +170,15 @@ def test_a_row_is_trained_with_its_seed_and_tested_once(tmp_path, monkeypatch):
     config = RunConfig(DataConfig("digits", batch_size=2, episode_length=8), VAEConfig(4, 8), (Stage(2),))
     monkeypatch.setattr(table1, "get_preset", lambda name: asked.append(name) or config)
     monkeypatch.setattr(table1, "load_images", lambda name, data_dir: small)
-    row = ("cifar10", "vae", 3, tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
-    run = table1.run_row(*row)
+    row = table1.Row("cifar10", "vae", 3)
+    where = (tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
+    run = table1.run_row(row, *where)
     assert asked == ["cifar10-vae"]
     assert (run["dataset"], run["model"], run["seed"], run["epochs"]) == ("cifar10", "vae", 3, 2)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["seed"] == 3
     assert run["test"]["elbo_per_frame"] == pytest.approx(run["valid"], rel=1.0)
     assert json.dumps(run)
-    again = table1.run_row(*row)  # a finished run: nothing left to train, the same weights
+    again = table1.run_row(row, *where)  # a finished run: nothing left to train, the same weights
     assert again["epochs"] == 2
     assert again["test"] == run["test"]
 
@@ -188,7 +189,8 @@ def test_the_command_evaluates_a_row_and_its_export_to_the_very_same_number(bina
     config = RunConfig(data, VAEConfig(4, 8), (Stage(1),))
     monkeypatch.setattr(table1, "get_preset", lambda name: config)
     monkeypatch.setattr(table1, "load_images", lambda name, data_dir: load_images("digits", data_dir))
-    row = table1.run_row("cifar10", "vae", 3, tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
+    where = (tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
+    row = table1.run_row(table1.Row("cifar10", "vae", 3), *where)
     torch.rand(5)  # whatever was drawn in between
     save_network(load_network(tmp_path / "run"), tmp_path / "exported")
     for name in ("run", "exported"):

@@ -1,7 +1,5 @@
 """How clicks and files reach Python, and how what went wrong reaches the page."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,7 @@ EVENT: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"
 LIVE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "trigger_mode": "always_last"}
 MESSAGE_SECONDS = 20  # that a message stays
 
-# For HTML with `markup.button`s in it.
+# For HTML with the template's buttons in it.
 CLICKED = """element.addEventListener('click', event => {
   const button = event.target.closest('[data-index]');
   if (button) trigger('click', {index: Number(button.dataset.index)});
@@ -36,10 +34,15 @@ def shows_errors(handler: Callable[Concatenate[Session, P], Any]) -> Callable[Co
                 raise ValueError("this page is not ready, or no longer known here; reload it")
             return handler(session, *args, **kwargs)
         except (ValueError, OSError, ArithmeticError) as error:
-            gr.Warning(escape(str(error)), duration=MESSAGE_SECONDS)
+            gr.Warning(escape(error), duration=MESSAGE_SECONDS)
             return gr.skip()
 
     return guarded
+
+
+def when(triggers: Any, handler: Callable[..., Any], inputs: Any, outputs: Any, options: dict[str, Any] = EVENT) -> Any:
+    """Have the handler called, and its errors shown; returns the event, for more to follow it."""
+    return gr.on(triggers, shows_errors(handler), inputs, outputs, **options)
 
 
 def drop_zone(label: str, elem_id: str) -> gr.File:
@@ -49,22 +52,23 @@ def drop_zone(label: str, elem_id: str) -> gr.File:
     )
 
 
-def on_upload(zone: gr.File, handler: Callable[..., Any], session: gr.State, outputs: Any) -> Any:
-    """Hand what is dropped to the handler and empty the zone again; returns the event, for more to follow it."""
-    return zone.upload(handler, [session, zone], outputs, **EVENT).then(lambda: None, None, zone, **LIVE)
+def on_upload(zone: gr.File, handler: Callable[[Session, list[Path]], Any], session: gr.State, outputs: Any) -> Any:
+    """Hand what is dropped to the handler, delete it from the disk and empty the zone again; returns the event, for
+    more to follow it."""
+
+    def take(session: Session | None, dropped: str | list[str]) -> Any:
+        files = [Path(file) for file in ([dropped] if isinstance(dropped, str) else dropped)]
+        try:
+            return shows_errors(handler)(session, files)
+        finally:
+            for file in files:
+                file.unlink(missing_ok=True)
+
+    return zone.upload(take, [session, zone], outputs, **EVENT).then(lambda: None, None, zone, **LIVE)
 
 
-def uploaded_pictures(paths: list[str], session: Session) -> Upload:
-    """The pictures of uploaded files, which are then gone from the disk."""
-    try:
-        upload = read_uploads([Path(path) for path in paths], session.model.frame)
-    finally:
-        discard(paths)
+def uploaded_pictures(files: list[Path], session: Session) -> Upload:
+    upload = read_uploads(files, session.model.frame)
     if upload.left_out:
         gr.Info(f"files in the zip that are not pictures were left out: {upload.left_out}")
     return upload
-
-
-def discard(paths: list[str]) -> None:
-    for path in paths:
-        Path(path).unlink(missing_ok=True)

@@ -1,58 +1,39 @@
-"""Pieces of HTML. Pictures are inside it as data, so that none is on the server's disk."""
+"""HTML from `templates/views.html`. Pictures are inside it as data, so that none is on the server's disk."""
 
-from __future__ import annotations
-
-import html
 from base64 import b64encode
-from collections.abc import Iterable
+from typing import Any
 
+import markupsafe
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
 from vbmem.sheets import as_bytes, png
 
-SMALL, MEDIUM, LARGE, HUGE = 32, 64, 96, 128  # pixels a side on the screen, about
 
-
-def escape(text: str) -> str:
+def escape(text: object) -> Markup:
     """Text that is only text, to browsers and to gradio's templates."""
-    return html.escape(text).replace("$", "&#36;").replace("{", "&#123;")
+    return Markup(markupsafe.escape(text).translate({ord("$"): "&#36;", ord("{"): "&#123;"}))
 
 
-def hint(content: str) -> str:
-    return f'<p class="hint">{content}</p>'
-
-
-def notice(text: str) -> str:
-    """Instead of pictures, why there are none."""
-    return f'<p class="notice">{escape(text)}</p>'
-
-
-def picture(frame: Tensor, side: int, alt: str) -> str:
-    """A frame [channels, H, W], in [0, 1] or uint8, enlarged a whole number of times."""
-    if frame.is_floating_point():
-        frame = as_bytes(frame)
-    image = Image.fromarray(frame.movedim(0, -1).squeeze(-1).cpu().numpy())
-    shown = max(1, round(side / frame.shape[-1])) * frame.shape[-1]
-    source = data("image/png", png(image))
-    return f'<img class="frame" src="{source}" width="{shown}" height="{shown}" alt="{escape(alt)}">'
-
-
-def pictures(items: Iterable[str]) -> str:
-    return f'<div class="pictures">{"".join(items)}</div>'
-
-
-def figure(content: str, caption: str, kind: str = "") -> str:
-    return f'<figure class="{kind}">{content}<figcaption>{caption}</figcaption></figure>'
-
-
-def button(index: int, content: str, label: str, chosen: bool = False) -> str:
-    """Something to click; a click hands its number to the page."""
-    return (
-        f'<button type="button" data-index="{index}" class="{"chosen" if chosen else ""}" '
-        f'aria-label="{escape(label)}" title="{escape(label)}">{content}</button>'
-    )
-
-
-def data(kind: str, content: bytes) -> str:
+def data_url(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{b64encode(content).decode()}"
+
+
+def _png_url(frame: Tensor) -> str:
+    """A frame [channels, H, W], in [0, 1] or uint8."""
+    pixels = as_bytes(frame) if frame.is_floating_point() else frame
+    return data_url("image/png", png(Image.fromarray(pixels.movedim(0, -1).squeeze(-1).cpu().numpy())))
+
+
+_environment = Environment(
+    loader=PackageLoader("vbmem.app"), autoescape=True, finalize=escape, trim_blocks=True, undefined=StrictUndefined
+)
+_environment.filters["png_url"] = _png_url
+_views = _environment.get_template("views.html").module
+
+
+def render(view: str, *values: Any) -> str:
+    """One of the views, of these values."""
+    return str(getattr(_views, view)(*values))

@@ -1,7 +1,5 @@
 """The page: what is on it, and what happens on a click. All of a visitor's things are in their own `Session`."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from vbmem.app import show, tabs
-from vbmem.app.events import CLICKED, EVENT, LIVE, drop_zone, on_upload, shows_errors, uploaded_pictures
+from vbmem.app.events import CLICKED, EVENT, LIVE, drop_zone, on_upload, uploaded_pictures, when
 from vbmem.app.session import Session, open_model
 from vbmem.app.uploads import MAX_PICTURES
 from vbmem.data import examples
@@ -40,22 +38,33 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
             with gr.Column(scale=4, min_width=330):
                 model = _model_choice(first, models, typed_models)
                 files = drop_zone("Pictures of yours, or a zip of them", "files")
-                source, count = _example_choice(examples.sources(data_dir))
-                draw, write = _buttons()
+                with gr.Row():
+                    sources = examples.sources(data_dir)
+                    source = gr.Dropdown(sources, label="Or examples", elem_id="source", min_width=120)
+                    count = gr.Number(FRAMES, label="How many", precision=0, elem_id="number", min_width=120)
+                with gr.Row():
+                    draw = gr.Button("Draw examples", elem_id="draw", min_width=120)
+                    write = gr.Button("Write", variant="primary", elem_id="write", min_width=120)
                 episode = gr.HTML(elem_id="episode", js_on_load=CLICKED)
             with gr.Column(scale=9, min_width=320), gr.Tabs(elem_id="tabs") as selected:
-                memory, redraw_recalled, memory_file = _tabs(session)
+                with gr.Tab("Write", id="write"):
+                    memory = gr.HTML(elem_id="memory")
+                tabs.generate(session)
+                redraw_recalled = tabs.recall(session)
+                tabs.novelty(session)
+                tabs.resize(session, memory)
+                memory_file = tabs.keep(session)
         shown = [session, episode, memory, selected]
 
         page.load(lambda: _view(_first_session(open_model(first)).written()), None, shown, **EVENT)
-        model.input(_choose_model, [session, model], [*shown, opened, source], **EVENT).then(
+        when(model.input, _choose_model, [session, model], [*shown, opened, source]).then(
             lambda name: name, opened, model, **LIVE
         )
         on_upload(files, _take_files, session, shown)
-        draw.click(partial(_draw_examples, data_dir=data_dir), [session, source, count], shown, **EVENT)
-        write.click(_write, session, shown, **EVENT)
-        episode.click(_pick, session, [session, selected], **EVENT).then(**redraw_recalled)
-        on_upload(memory_file, _load_memory, session, shown)
+        when(draw.click, partial(_draw_examples, data_dir=data_dir), [session, source, count], shown)
+        when(write.click, lambda session: _view(session.written()), session, shown)
+        when(episode.click, _pick, session, [session, selected]).then(**redraw_recalled)
+        on_upload(memory_file, lambda session, files: _view(session.loaded(files[0])), session, shown)
     return page
 
 
@@ -70,34 +79,6 @@ def _model_choice(first: str, models: Sequence[str], typed_models: bool) -> gr.D
     )
 
 
-def _example_choice(sources: list[str]) -> tuple[gr.Dropdown, gr.Number]:
-    with gr.Row():
-        source = gr.Dropdown(sources, label="Or examples", elem_id="source", min_width=120)
-        return source, gr.Number(FRAMES, label="How many", precision=0, elem_id="number", min_width=120)
-
-
-def _buttons() -> tuple[gr.Button, gr.Button]:
-    with gr.Row():
-        draw = gr.Button("Draw examples", elem_id="draw", min_width=120)
-        return draw, gr.Button("Write", variant="primary", elem_id="write", min_width=120)
-
-
-def _tabs(session: gr.State) -> tuple[gr.HTML, dict[str, Any], gr.File]:
-    """Where the memory is shown, the event that draws the recalled picture anew, and where a memory is dropped."""
-    with gr.Tab("Write", id="write"):
-        memory = gr.HTML(elem_id="memory")
-    with gr.Tab("Generate", id="generate") as tab:
-        tabs.generate(session, tab)
-    with gr.Tab("Recall", id="recall") as tab:
-        redraw_recalled = tabs.recall(session, tab)
-    with gr.Tab("Novelty", id="novelty") as tab:
-        tabs.novelty(session, tab)
-    with gr.Tab("Resize", id="resize") as tab:
-        tabs.resize(session, tab, memory)
-    with gr.Tab("Keep", id="keep") as tab:
-        return memory, redraw_recalled, tabs.keep(session, tab)
-
-
 def _view(session: Session) -> list[Any]:
     """A changed session, and all that is seen of it."""
     return [session, show.episode(session), show.memory(session), gr.Tabs(selected="write")]
@@ -109,7 +90,6 @@ def _first_session(model: Model) -> Session:
     return Session(model, examples.draw(source, FRAMES, frame.size, frame.channels, seed=0))
 
 
-@shows_errors
 def _choose_model(session: Session, name: str) -> list[Any]:
     model = open_model(name)
     same_format = model.frame == session.model.frame
@@ -117,12 +97,10 @@ def _choose_model(session: Session, name: str) -> list[Any]:
     return [*_view(changed), name, examples.familiar_source(model.frame.channels)]
 
 
-@shows_errors
-def _take_files(session: Session, paths: list[str]) -> list[Any]:
-    return _view(Session(session.model, uploaded_pictures(paths, session).frames))
+def _take_files(session: Session, files: list[Path]) -> list[Any]:
+    return _view(Session(session.model, uploaded_pictures(files, session).frames))
 
 
-@shows_errors
 def _draw_examples(session: Session, source: str, number: float | None, data_dir: Path | None) -> list[Any]:
     if not 1 <= (count := int(number or 0)) <= MAX_PICTURES:
         raise ValueError(f"{count} pictures cannot be drawn; choose from 1 to {MAX_PICTURES}")
@@ -131,17 +109,6 @@ def _draw_examples(session: Session, source: str, number: float | None, data_dir
     return _view(Session(session.model, frames))
 
 
-@shows_errors
-def _write(session: Session) -> list[Any]:
-    return _view(session.written())
-
-
-@shows_errors
 def _pick(session: Session, event: gr.EventData) -> list[Any]:
     picked = session.frames[int(event.index) % len(session.frames)]
     return [replace(session, picked=picked), gr.Tabs(selected="recall")]
-
-
-@shows_errors
-def _load_memory(session: Session, path: str) -> list[Any]:
-    return _view(tabs.load_memory(session, path))

@@ -1,7 +1,5 @@
 """What a memory holds, as pictures: a portrait of every cluster."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

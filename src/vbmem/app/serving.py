@@ -1,7 +1,5 @@
 """The page's server: on this computer only unless another host is given, and without any call to other servers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -12,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 from vbmem.app.session import open_model
 from vbmem.app.uploads import MAX_FILE
-from vbmem.errors import ModelError
-from vbmem.pretrained.directory import shipped
+from vbmem.models.memory_model import MemoryModel
+from vbmem.pretrained.directory import describe, shipped
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 SESSIONS = 200  # visitors whose pictures are held in memory
@@ -41,7 +39,7 @@ def launch(model: str, data_dir: Path | None, host: str, port: int) -> None:
 
         from vbmem.app.page import build
 
-        models = _memory_models()
+        models = [name for name in shipped() if isinstance(describe(name).network, MemoryModel)]
         page = build(model, models if model in models else [model, *models], data_dir, typed_models=host in LOCAL)
         page.queue(api_open=False)
         page.launch(
@@ -65,18 +63,6 @@ def launch(model: str, data_dir: Path | None, host: str, port: int) -> None:
             page.block_thread()
         finally:
             page.close(verbose=False)
-
-
-def _memory_models() -> list[str]:
-    """The models that come with the package and have a memory."""
-    names = []
-    for name in shipped():
-        try:
-            open_model(name)
-        except ModelError:
-            continue
-        names.append(name)
-    return names
 
 
 def _check_free(host: str, port: int) -> None:

@@ -1,7 +1,5 @@
 """What one visitor has: a model, pictures, and the memory they were written into. Knows nothing of the page."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -46,8 +44,7 @@ class Session:
 
     def resized(self, size: int) -> Self:
         """The episode in a fresh memory of another size: so many clusters, or rows where there are no clusters."""
-        model = self.model.resize(**{self.size_name: size})
-        return replace(self, model=model).written()
+        return replace(self, model=self.model.resize(**{self.size_name: size})).written()
 
     def loaded(self, path: Path) -> Self:
         """The memory of a file in place of the one that is there."""
@@ -69,7 +66,7 @@ class Session:
     @property
     def size(self) -> int:
         memory = self.model.memory if self.memory is None else self.memory.empty
-        return int(getattr(memory, self.size_name))
+        return getattr(memory, self.size_name)
 
     def assigned(self) -> Tensor:
         """The cluster of every frame, [T]; of a tree, in its first partition."""
@@ -86,8 +83,7 @@ class Session:
         broken, known = damaged(to_unit(picture, self.model.frame), noise, hidden, blur)
         chain = self.model.read(self.require_memory(), broken, steps, known=known, sample=False)
         alone = self.model.decode(self.model.encode(broken).mean)
-        given = {"as it was": picture, "damaged": broken, "no memory": alone[0]}
-        return given, chain[:, 0]
+        return {"as it was": picture, "damaged": broken, "no memory": alone[0]}, chain[:, 0]
 
     def curve(self) -> dict[int, float]:
         """The bound per frame, in nats, of the episode in memories of several sizes."""
@@ -101,8 +97,7 @@ class Session:
 
     def rank(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         """How well the memory knows frames [N, ..]: nats, the least familiar first, and which frame each belongs to."""
-        nats, order = self.model.score(self.require_memory(), frames, generator=seeded()).sort()
-        return nats, order
+        return self.model.score(self.require_memory(), frames, generator=seeded()).sort()
 
     def require_memory(self) -> WrittenMemory:
         """The memory that was written; ValueError if there is none yet."""

@@ -1,12 +1,9 @@
 """Files that people drop onto the page, as frames. Nothing is unpacked to disk, nothing is read beyond the limits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import IO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
@@ -35,39 +32,36 @@ class Upload:
 
 def read_uploads(paths: Sequence[Path], frame: FrameFormat) -> Upload:
     """The pictures of files and zips, in their order, cropped and resized to the model's frames."""
-    pixels: list[Images] = []
-    names: list[str] = []
+    pictures: list[tuple[str, Images]] = []
     left_out = 0
     for path in paths:
         if path.stat().st_size > MAX_FILE:
             raise DataError(f"{path.name} is larger than {MAX_FILE // MEGABYTE} MB; give a smaller file")
         if path.suffix.lower() == ".zip":
-            left_out += _read_zip(path, frame, pixels, names)
+            left_out += _read_zip(path, frame, pictures)
         else:
-            _check_count(len(names) + 1)
-            with path.open("rb") as file:
-                pixels.append(_read(file, path.name, frame))
-            names.append(path.name)
-    if not names:
+            _check_count(len(pictures) + 1)
+            pictures.append((path.name, _read(path, path.name, frame)))
+    if not pictures:
         raise DataError("no pictures were given; expected PNG, JPEG or other picture files, or a zip of them")
-    return Upload(torch.from_numpy(np.stack(pixels)).movedim(-1, 1), tuple(names), left_out)
+    names, pixels = zip(*pictures, strict=True)
+    return Upload(torch.from_numpy(np.stack(pixels)).movedim(-1, 1), names, left_out)
 
 
-def _read_zip(path: Path, frame: FrameFormat, pixels: list[Images], names: list[str]) -> int:
+def _read_zip(path: Path, frame: FrameFormat, pictures: list[tuple[str, Images]]) -> int:
     """Adds the pictures of a zip; how many of its files are not pictures."""
     try:
         with ZipFile(path) as archive:
             files = [info for info in archive.infolist() if not info.is_dir()]
-            pictures = [info for info in files if _is_picture(info)]
-            _check_count(len(names) + len(pictures))
-            _check_sizes(path.name, pictures)
-            for info in pictures:
-                with archive.open(info) as packed:
-                    content = packed.read(info.file_size)  # without a number, zipfile unpacks whatever is there
+            packed = [info for info in files if _is_picture(info)]
+            _check_count(len(pictures) + len(packed))
+            _check_sizes(path.name, packed)
+            for info in packed:
                 name = PurePosixPath(info.filename).name
-                pixels.append(_read(BytesIO(content), name, frame))
-                names.append(name)
-            return len(files) - len(pictures)
+                with archive.open(info) as file:
+                    content = file.read(info.file_size)  # without a number, zipfile unpacks whatever is there
+                pictures.append((name, _read(BytesIO(content), name, frame)))
+            return len(files) - len(packed)
     except DataError:
         raise
     # Damaged archives make zipfile and zlib raise almost anything.
@@ -96,7 +90,7 @@ def _check_sizes(name: str, pictures: list[ZipInfo]) -> None:
         raise DataError(f"{name} is encrypted or packed in an unusual way; pack the pictures as a plain zip")
 
 
-def _read(file: IO[bytes], name: str, frame: FrameFormat) -> Images:
+def _read(file: Path | BytesIO, name: str, frame: FrameFormat) -> Images:
     with opened_picture(file, name) as image:
         if image.width * image.height > MAX_PIXELS:
             size = f"{image.width} x {image.height}"

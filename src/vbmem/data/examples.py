@@ -4,12 +4,9 @@ The photographs and the digits come with scikit-learn. CIFAR-10 is used only fro
 is downloaded for an example. Pictures are uint8 [count, channels, size, size]; the same seed draws the same ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,12 +19,11 @@ from vbmem.data.known import KNOWN_SETS
 from vbmem.data.loading import data_directory, load_images
 from vbmem.errors import DataError
 
-Photograph = Literal["china", "flower"]
-PHOTOGRAPHS: dict[str, Photograph] = {"a temple": "china", "a flower": "flower"}
+PHOTOGRAPHS = {"a temple": "china", "a flower": "flower"}
 DIGITS, CIFAR10 = "digits", "CIFAR-10"
 
 
-def photograph_crops(name: Photograph, count: int, size: int, seed: int = 0, channels: int = 3) -> Images:
+def photograph_crops(name: str, count: int, size: int, seed: int = 0, channels: int = 3) -> Images:
     """Random squares of a photograph, from a seventh of its height up: uint8 [count, size, size, channels]."""
     from PIL import Image
     from sklearn.datasets import load_sample_image

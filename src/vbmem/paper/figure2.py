@@ -1,24 +1,19 @@
 """Figure 2: how much better variational Bayes writes a linear Gaussian memory than the Dynamic Kanerva Machine."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
 from vbmem.data.synthetic import linear_gaussian_episode
 from vbmem.files import write_atomically, write_json
 from vbmem.memory import GaussianMemory, KanervaMemory
 from vbmem.progress import track
 from vbmem.sheets import figure_png
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from vbmem.tables import table
 
 EPISODE_LENGTH, ITERATIONS, ADDRESS_VAR = 32, 50, 0.3
 MAPS = {
@@ -76,48 +71,42 @@ def figure2(out: Path, seed: int, seeds: int, rows: list[int], code_sizes: list[
         cells += run(k, c, list(range(seed, seed + seeds)))
     write_json(out / "figure2.json", {"cells": [asdict(cell) for cell in cells]})
     draw(cells, rows, code_sizes, out)
-    console.print(table(cells))
+    console.print(table(summarise(cells), "bound of the baseline / bound of variational Bayes"))
     pictures = ", ".join(str(out / name) for name, _, _ in MAPS.values())
     console.print(f"pictures: {pictures}\nnumbers:  {out / 'figure2.json'}", soft_wrap=True)
 
 
-def table(cells: list[Cell]) -> Table:
+def summarise(cells: list[Cell]) -> list[dict[str, str]]:
     """Range of the ratios over squares and seeds, beside the paper's claims."""
-    headings = ("baseline", "lowest", "highest", "VB ahead in", "paper")
-    result = Table(*headings, title="bound of the baseline / bound of variational Bayes")
+    result = []
     for name, (_, title, claim) in MAPS.items():
         ratios = [cell.ratio(name) for cell in cells]
         ahead = sum(getattr(cell, name) < cell.vb for cell in cells)
-        result.add_row(title, f"{min(ratios):.2f}x", f"{max(ratios):.2f}x", f"{ahead} of {len(cells)}", claim)
+        found = {"lowest": f"{min(ratios):.2f}x", "highest": f"{max(ratios):.2f}x"}
+        result.append({"baseline": title, **found, "VB ahead in": f"{ahead} of {len(cells)}", "paper": claim})
     return result
 
 
 def draw(cells: list[Cell], rows: list[int], code_sizes: list[int], out: Path) -> None:
     """One heat map a baseline: rows K to the right, code size C upwards, mean ratio over seeds in the squares."""
-    from matplotlib.figure import Figure
-
+    downwards = sorted(code_sizes, reverse=True)
     for name, (file, title, _) in MAPS.items():
         ratios = np.array(
             [
                 [np.mean([cell.ratio(name) for cell in cells if (cell.rows, cell.code_size) == (k, c)]) for k in rows]
-                for c in sorted(code_sizes, reverse=True)
+                for c in downwards
             ]
         )
         figure = Figure(figsize=(1.6 + 0.75 * len(rows), 1.5 + 0.65 * len(code_sizes)), layout="constrained")
         axes = figure.subplots()
-        _heat_map(axes, ratios, rows, sorted(code_sizes, reverse=True))
+        image = axes.imshow(ratios, cmap="viridis")
         axes.set_title(f"VB against {title}", fontsize=11)
+        axes.set_xticks(range(len(rows)), map(str, rows))
+        axes.set_yticks(range(len(downwards)), map(str, downwards))
+        axes.set(xlabel="rows K", ylabel="code size C")
+        middle = (ratios.min() + ratios.max()) / 2
+        for (i, j), ratio in np.ndenumerate(ratios):
+            colour = "black" if ratio > middle else "white"
+            axes.text(j, i, f"{ratio:.1f}", ha="center", va="center", color=colour, fontsize=9)
+        figure.colorbar(image, ax=axes, label="bound ratio")
         write_atomically(out / file, figure_png(figure, dpi=120))
-
-
-def _heat_map(axes: Axes, ratios: np.ndarray, rows: list[int], code_sizes: list[int]) -> None:
-    image = axes.imshow(ratios, cmap="viridis")
-    axes.set_xticks(range(len(rows)), [str(k) for k in rows])
-    axes.set_yticks(range(len(code_sizes)), [str(c) for c in code_sizes])
-    axes.set_xlabel("rows K")
-    axes.set_ylabel("code size C")
-    middle = (ratios.min() + ratios.max()) / 2
-    for (i, j), ratio in np.ndenumerate(ratios):
-        colour = "black" if ratio > middle else "white"
-        axes.text(j, i, f"{ratio:.1f}", ha="center", va="center", color=colour, fontsize=9)
-    axes.figure.colorbar(image, ax=axes, label="bound ratio")

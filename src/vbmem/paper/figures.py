@@ -4,8 +4,6 @@ A new figure is one function from a `Scene` to the files it leaves. Without a da
 scikit-learn's photographs, so that all figures can be drawn anywhere.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import math
@@ -15,8 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self, TypeAlias
 
+import matplotlib
 import numpy as np
 import torch
+from matplotlib.figure import Figure as Drawing
 from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from torch import Tensor
@@ -179,9 +179,6 @@ def _samples_and_reads(scene: Scene) -> tuple[Image.Image, Image.Image]:
 
 def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
     """The row means R_h of all clusters, one under the other: [H K, C] as colours, `height` pixels high."""
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure as Drawing
-
     memory = written.empty
     rows = memory.join(written.state.row_mean.flatten(-3, -2)).cpu().numpy()
     limit = float(np.quantile(np.abs(rows), 0.99))  # a few large entries would leave the others pale
@@ -189,7 +186,7 @@ def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
     width, total = left + inside + right, TITLE + height + below
     figure = Drawing(figsize=(width / 100, total / 100), dpi=100)  # laid out by pixels, level with the other panels
     axes = figure.add_axes((left / width, below / total, inside / width, height / total))
-    colours = colormaps["RdBu_r"].resampled(7)  # few, for a small file; an odd number has one for zero
+    colours = matplotlib.colormaps["RdBu_r"].resampled(7)  # few, for a small file; an odd number has one for zero
     image = axes.imshow(rows, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     axes.set(xlabel="code component", ylabel=f"row of memory (H = {memory.clusters} clusters, K = {memory.rows} each)")
     bar = figure.add_axes(((left + inside + 14) / width, below / total, 14 / width, height / total))
@@ -211,8 +208,6 @@ def _titled(panel: Image.Image, title: str) -> Image.Image:
 
 def _font() -> ImageFont.FreeTypeFont:
     """The one matplotlib writes with, so that all labels look alike."""
-    import matplotlib
-
     return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", FONT_SIZE)
 
 

@@ -1,7 +1,5 @@
 """The rows of the paper's tables as runs: what all share, and for each what differs."""
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import replace
 

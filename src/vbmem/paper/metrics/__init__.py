@@ -1,15 +1,16 @@
 """Numbers for what the paper shows as pictures: samples, iterative reading, recall, sizes of the memory, write time.
 
 A metric is a function from a `Trial` to a table, rows of columns of numbers, or to several tables by name. A new one is
-such a function and an entry in METRICS.
+such a function and an entry in `measures.METRICS`.
 """
-
-from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 from rich.console import Console
@@ -19,25 +20,18 @@ from vbmem.data.examples import draw_sets
 from vbmem.errors import ModelError
 from vbmem.memory.checks import check_size
 from vbmem.models.base import CodedModel, FrameFormat
+from vbmem.paper.metrics.measures import LENGTHS, METRICS, Judge, Trial, size_table, write_time
 from vbmem.paper.metrics.neighbours import features, judge_pictures
-from vbmem.paper.metrics.recall import recall
-from vbmem.paper.metrics.report import metric_tables, show, size_tables, summarise
-from vbmem.paper.metrics.sampling import judge_joint_samples, judge_samples
-from vbmem.paper.metrics.sizes import LENGTHS, size_table, write_time
-from vbmem.paper.metrics.trial import Json, Judge, Rows, Trial
 from vbmem.pretrained.directory import load, load_network
 from vbmem.pretrained.inputs import to_unit
 from vbmem.pretrained.model import Model
 from vbmem.progress import track
+from vbmem.tables import table
 
 OTHERS = 2000  # pictures from which those of the episode must be told apart
+WIDE = 5  # columns of a table that has no room for standard errors; they are in the result
 
-# In this order: they draw from one generator.
-METRICS: dict[str, Callable[[Trial], Rows | dict[str, Rows]]] = {
-    "samples": judge_samples,
-    "joint assignments": judge_joint_samples,
-    "recall": recall,
-}
+Json: TypeAlias = dict[str, Any]
 
 
 def metrics(
@@ -88,9 +82,10 @@ def metrics(
     summary = summarise(measured)
     cells = size_table(subject, view, drawn[-1], len(others), generator) if sizes else []
     times = write_time(subject, drawn[0], generator)
-    for name, content in summary.items():
-        show(metric_tables(name, content), console)
-    show(size_tables(cells) | {"write": {subject.name: times}}, console)
+    tables = metric_tables(summary) | size_tables(cells) | {"write": {subject.name: times}}
+    for title, rows in tables.items():
+        if rows:
+            console.print(table([{"": name} | _texts(columns) for name, columns in rows.items()], title))
     return {
         "model": subject.name,
         "fingerprint": subject.fingerprint,
@@ -118,3 +113,45 @@ def draw_pictures(frame: FrameFormat, lengths: list[int], data_dir: Path | None,
     counts = [OTHERS // 2, OTHERS - OTHERS // 2, *lengths]
     first, second, *episodes = draw_sets(counts, frame.size, frame.channels, data_dir, seed)
     return [to_unit(pictures, frame) for pictures in (torch.cat([first, second]), *episodes)]
+
+
+def summarise(episodes: Sequence[Any]) -> Json:
+    """Of every number in nested dictionaries the mean over episodes, and its standard error, which one has not."""
+    if isinstance(episodes[0], dict):
+        return {name: summarise([episode[name] for episode in episodes]) for name in episodes[0]}
+    error = statistics.stdev(episodes) / math.sqrt(len(episodes)) if len(episodes) > 1 else None
+    return {"mean": statistics.fmean(episodes), "error": error}
+
+
+def metric_tables(summary: Json) -> Json:
+    """Title -> table of summarised metrics, each of which is a table or has several by name."""
+    tables: Json = {}
+    for title, content in summary.items():
+        first_row: Json = next(iter(content.values()), {})
+        if all("mean" in value for value in first_row.values()):
+            tables[title] = content
+        else:
+            tables |= {f"{title}, {name}": rows for name, rows in content.items()}
+    return tables
+
+
+def size_tables(cells: Sequence[Json]) -> Json:
+    """The cells of `size_table`, those of the samples and those of the reads by themselves."""
+    rows = {f"{cell['frames']} frames, {cell['clusters']} clusters": cell for cell in cells}
+    common = ("bound per frame", "base rate")
+    return {
+        f"sizes, {made}": {name: {key: cell[key] for key in common} | cell[made] for name, cell in rows.items()}
+        for made in ("samples", "reads")
+    }
+
+
+def _texts(columns: Json) -> dict[str, str]:
+    """The numbers of a row, or what `summarise` made of several."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, dict):
+            error = f" ± {value['error']:.4f}" if len(columns) < WIDE and value["error"] is not None else ""
+            return f"{value['mean']:.4f}{error}"
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+    return {name: text(value) for name, value in columns.items()}

@@ -1,12 +1,14 @@
 """How near pictures are to an episode: nearest neighbours, and the shares that are counted with them."""
 
-from __future__ import annotations
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from vbmem.models.base import CodedModel
-from vbmem.paper.metrics.trial import Pictures, Rows
+
+Pictures: TypeAlias = dict[str, Tensor]  # sets of pictures by how they were made
+Rows: TypeAlias = dict[str, dict[str, float]]  # row -> column -> number
 
 CHUNK = 256  # pictures at a time
 
