@@ -4,11 +4,11 @@ import itertools
 import math
 
 import numpy as np
-import oracle
 import pytest
 import torch
-from zoo import MEMORIES, close, every_memory, make_problem, normal, over_sizes, random_addresses, variances
 
+from memory import oracle
+from memory.zoo import MEMORIES, close, every_memory, make_problem, normal, over_sizes, random_addresses, variances
 from vbmem.memory import CategoricalMemory, GaussianMemory, MixtureMemory
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from zoo import (
+
+from memory.zoo import (
     MEMORIES,
     Sizes,
     close,
@@ -16,7 +17,6 @@ from zoo import (
     over_sizes,
     random_state,
 )
-
 from vbmem.memory import (
     CategoricalMemory,
     GaussianMemory,

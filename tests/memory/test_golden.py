@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import oracle
 import pytest
 import torch
-from zoo import close
 
+from memory import oracle
+from memory.zoo import close
 from vbmem.memory import (
     Addresses,
     CategoricalMemory,

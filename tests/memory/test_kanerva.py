@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from zoo import close, covariance, normal
 
+from memory.zoo import close, covariance, normal
 from vbmem.memory import GaussianMemory, KanervaMemory
 
 T, C, K = 7, 5, 3

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load, save
 from torch.nn.functional import one_hot
-from zoo import normal
 
+from memory.zoo import normal
 from vbmem.memory.choice import draw_clusters
 from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from zoo import MEMORIES, Sizes, close, every_memory, make_problem, normal, over_sizes
 
+from memory.zoo import MEMORIES, Sizes, close, every_memory, make_problem, normal, over_sizes
 from vbmem.memory import CategoricalMemory, MixtureMemory
 from vbmem.memory import engine as steps
 

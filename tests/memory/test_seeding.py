@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from zoo import normal
 
+from memory.zoo import normal
 from vbmem.memory.seeding import kmeans_plus_plus, random_frames
 
 both = pytest.mark.parametrize("choose", [kmeans_plus_plus, random_frames])

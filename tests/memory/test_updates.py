@@ -1,10 +1,11 @@
 """Each of the four updates raises the bound, and is the paper's theorem."""
 
 import numpy as np
-import oracle
 import pytest
 import torch
-from zoo import Problem, close, every_memory, make_problem, over_sizes
+
+from memory import oracle
+from memory.zoo import Problem, close, every_memory, make_problem, over_sizes
 
 ROUNDING = 1e-10  # relative to the bound
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from zoo import Sizes, close, every_memory, make_problem, normal
 
+from memory.zoo import Sizes, close, every_memory, make_problem, normal
 from vbmem.memory import (
     CategoricalMemory,
     GaussianMemory,

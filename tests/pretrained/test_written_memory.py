@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_pretrained import KINDS, seeded, tiny_model, waves
 
 import vbmem
 from memory_files import rewrite
+from pretrained.tiny_pretrained import KINDS, seeded, tiny_model, waves
 from vbmem.errors import MemoryFileError
 
 LOAD = vbmem.WrittenMemory.load

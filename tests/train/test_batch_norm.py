@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_runs import BATCHES, MODELS, TINY_VAE, GivenBounds, log_lines, tiny, trainer
 from torch import nn
 
+from train.tiny_runs import BATCHES, MODELS, TINY_VAE, GivenBounds, log_lines, tiny, trainer
 from vbmem.errors import NumericalError
 from vbmem.models import load_model
 from vbmem.train.batch_norm import FreshStatistics

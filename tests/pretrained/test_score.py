@@ -5,8 +5,9 @@ import math
 
 import pytest
 import torch
-from tiny_pretrained import KINDS, seeded, tiny_model, waves
 from torch.distributions import MultivariateNormal, Normal
+
+from pretrained.tiny_pretrained import KINDS, seeded, tiny_model, waves
 
 GRID = torch.linspace(-8, 8, 321, dtype=torch.float64)
 

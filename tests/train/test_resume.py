@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 import torch
-from tiny_runs import (
+
+from train.tiny_runs import (
     BATCHES,
     DATA,
     MODELS,
@@ -19,7 +20,6 @@ from tiny_runs import (
     trainer,
     two_stages,
 )
-
 from vbmem.models import VAE, Regulariser
 from vbmem.train import Evaluation, Stage, loop
 from vbmem.train.checkpoint import load_checkpoint

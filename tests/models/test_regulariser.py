@@ -2,11 +2,11 @@
 
 import math
 
-import model_oracle
 import pytest
 import torch
-from model_zoo import as_likely, close, close_terms, frames, make, recorded_draws
 
+from models import oracle
+from models.zoo import as_likely, close, close_terms, frames, make, recorded_draws
 from vbmem.models import Regulariser
 
 STAGES = [Regulariser(), Regulariser(epsilon=1e-6, delta=2e-6), Regulariser(0.3, 0.2, 0.5, 2.0, 5.0)]
@@ -91,7 +91,7 @@ def test_the_moved_mean_is_both_decoded_and_compared_with_the_memory(gamma):
     """With delta = 0, every share is gamma."""
     model, pictures = make("mixture").train(), frames()  # group norm: the same in training
     model.regulariser = Regulariser(gamma, epsilon=0.0, delta=0.0)
-    posterior = model.head(model_oracle.embed(model, pictures))
+    posterior = model.head(oracle.embed(model, pictures))
     torch.manual_seed(1)
     state, addresses = model.memory.write(posterior.mean, model.iterations)
     moved = gamma * posterior.mean + (1 - gamma) * model.memory.recall(state, addresses)
@@ -99,8 +99,8 @@ def test_the_moved_mean_is_both_decoded_and_compared_with_the_memory(gamma):
     with recorded_draws() as draws:
         evidence = model(pictures)
     codes = moved + posterior.var.sqrt() * draws[0]
-    close(evidence.log_likelihood, model_oracle.log_likelihood(model, codes, pictures))
-    expected = model_oracle.memory_divergences(model.memory, moved, posterior.var, state, addresses)
+    close(evidence.log_likelihood, oracle.log_likelihood(model, codes, pictures))
+    expected = oracle.memory_divergences(model.memory, moved, posterior.var, state, addresses)
     close_terms(evidence.divergences, expected)
 
 

@@ -8,8 +8,8 @@ import types
 
 import pytest
 from rich.console import Console
-from tiny_runs import log_lines, tiny, trained
 
+from train.tiny_runs import log_lines, tiny, trained
 from vbmem.train.log import Display, RunLog
 
 

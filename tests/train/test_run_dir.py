@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_runs import assert_same_remains, log_lines, squares, tiny, trained, trainer
 
+from train.tiny_runs import assert_same_remains, log_lines, squares, tiny, trained, trainer
 from vbmem.errors import CheckpointError, ModelError
 from vbmem.models import Regulariser
 from vbmem.models.directory import load_model

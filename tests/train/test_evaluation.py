@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_runs import CPU, DATA, MODELS, squares, tiny, trained
 
+from train.tiny_runs import CPU, DATA, MODELS, squares, tiny, trained
 from vbmem.data import EpisodeSource
 from vbmem.models import load_model, save_model
 from vbmem.train import Evaluation, evaluate, make_model, make_source

@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 import torch
-from model_zoo import B, close, every_memory_model, frames, make
 from torch.distributions import MultivariateNormal
+
+from models.zoo import B, close, every_memory_model, frames, make
 
 OBJECTIVES = ["episode", "generalisation", "online"]
 

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import get_args
 
-import model_oracle
 import pytest
 import torch
-from model_zoo import (
+
+from models import oracle
+from models.zoo import (
     MEMORY_MODELS,
     B,
     FixedCodes,
@@ -19,7 +20,6 @@ from model_zoo import (
     make,
     recorded_draws,
 )
-
 from vbmem.memory import Memory, TreeMemory
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models import FrameFormat
@@ -30,7 +30,7 @@ KL_NAMES = {"kl_codes", "kl_assignments", "kl_weights", "kl_rows", "kl_locations
 
 def posterior_and_write(model, pictures, seed):
     """Means and variances of q(z) frame by frame, then the memory as a forward pass with this seed writes it."""
-    embeddings = model_oracle.embed(model, pictures)
+    embeddings = oracle.embed(model, pictures)
     size, fixed = model.config.code_size, model.config.memory in ("mixture", "tree")
     outputs = model.head.layers(embeddings)
     means = outputs[..., :size]
@@ -59,8 +59,8 @@ def test_the_bound_equals_the_oracle(name, likelihood):
         evidence = model(pictures)
     assert len(draws) == 1
     codes = means + variances.sqrt() * draws[0]
-    close(evidence.log_likelihood, model_oracle.log_likelihood(model, codes, pictures))
-    expected = model_oracle.memory_divergences(memory, means, variances, state, addresses)
+    close(evidence.log_likelihood, oracle.log_likelihood(model, codes, pictures))
+    expected = oracle.memory_divergences(memory, means, variances, state, addresses)
     assert set(expected) == KL_NAMES
     close_terms(evidence.divergences, expected)
 
@@ -79,7 +79,7 @@ def test_the_divergence_of_the_codes_is_the_mean_of_its_one_sample_estimate(name
     torch.manual_seed(2)
     exact = model(pictures).divergences["kl_codes"]
     torch.manual_seed(0)
-    as_likely(model_oracle.sampled_kl_codes(memory, means, variances, state, addresses, 4000), exact)
+    as_likely(oracle.sampled_kl_codes(memory, means, variances, state, addresses, 4000), exact)
 
 
 @every_memory_model
@@ -194,7 +194,7 @@ class TestLearnedScales:
         for scale, log_scale in model.log_scales.items():
             close(torch.as_tensor(getattr(memory, scale)), log_scale.exp())
         torch.manual_seed(5)
-        expected = model_oracle.memory_divergences(memory, means, variances, state, addresses)
+        expected = oracle.memory_divergences(memory, means, variances, state, addresses)
         close_terms(model(pictures).divergences, expected)
 
     @every_memory_model

@@ -1,10 +1,11 @@
 """The variational autoencoder against its bound written out frame by frame."""
 
-import model_oracle
 import pytest
 import torch
-from model_zoo import as_likely, close_terms, frames, make, recorded_draws
 from torch.distributions import Normal
+
+from models import oracle
+from models.zoo import as_likely, close_terms, frames, make, recorded_draws
 
 
 @pytest.mark.parametrize("style", ["basic", "improved"])
@@ -13,7 +14,7 @@ def test_the_bound_equals_the_oracle(style, likelihood):
     model, pictures = make("vae", likelihood, style=style), frames(binary=likelihood == "bernoulli")
     with recorded_draws() as draws:
         evidence = model(pictures)
-    expected = model_oracle.vae(model, pictures, *draws)
+    expected = oracle.vae(model, pictures, *draws)
     close_terms({"log_likelihood": evidence.log_likelihood, **evidence.divergences}, expected)
 
 

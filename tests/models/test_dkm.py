@@ -2,13 +2,13 @@
 
 import math
 
-import model_oracle
 import numpy as np
 import pytest
 import torch
-from model_zoo import as_likely, close, close_terms, frames, make, recorded_draws
 
-from matrix_normal import MatrixNormal
+from models import oracle
+from models.matrix_normal import MatrixNormal
+from models.zoo import as_likely, close, close_terms, frames, make, recorded_draws
 from vbmem.models import DKMConfig, FrameFormat
 
 
@@ -17,7 +17,7 @@ def test_the_bound_equals_the_oracle(likelihood):
     model, pictures = make("dkm", likelihood), frames(binary=likelihood == "bernoulli")
     with recorded_draws() as draws:
         evidence = model(pictures)
-    expected = model_oracle.dkm(model, pictures, *draws)
+    expected = oracle.dkm(model, pictures, *draws)
     close_terms({"log_likelihood": evidence.log_likelihood, **evidence.divergences}, expected)
 
 
@@ -66,8 +66,8 @@ class TestReadOut:
         with torch.no_grad():
             model(pictures, self.COUNT)
             codes = model.embed(pictures)[0].numpy()
-            R, U = model_oracle.kanerva_write(codes, model.row_mean.numpy(), np.eye(3))
-            means = np.array([model_oracle.kanerva_address(z, R) for z in codes])
+            R, U = oracle.kanerva_write(codes, model.row_mean.numpy(), np.eye(3))
+            means = np.array([oracle.kanerva_address(z, R) for z in codes])
             var = torch.exp(2 * model.address_log_std)
         return read[0], *map(torch.from_numpy, (R, U, means)), var
 

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from model_zoo import B, FixedCodes, T, close, every_model, frames, make
+
+from models.zoo import B, FixedCodes, T, close, every_model, frames, make
 
 DETERMINISTIC = {"vae": {"kl_codes"}, "statistician": {"kl_context"}, "dkm": {"kl_weights", "kl_rows"}}
 

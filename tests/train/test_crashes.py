@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_runs import (
+
+from train.tiny_runs import (
     FEW,
     GivenBounds,
     assert_same_remains,
@@ -20,7 +21,6 @@ from tiny_runs import (
     trained,
     trainer,
 )
-
 from vbmem.files import read_tensors
 from vbmem.train import Stage, loop
 from vbmem.train.checkpoint import load_checkpoint
@@ -36,7 +36,7 @@ def processes():
     context = multiprocessing.get_context("forkserver")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", ":".join(sys.path))
-        context.set_forkserver_preload(["tiny_runs", "torch._dynamo"])
+        context.set_forkserver_preload(["train.tiny_runs", "torch._dynamo"])
         yield context
 
 

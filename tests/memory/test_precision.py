@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from zoo import Sizes, close, every_located_memory, every_memory, make_problem
+
+from memory.zoo import Sizes, close, every_located_memory, every_memory, make_problem
 
 OFFSET = 1000.0
 SIZES = Sizes(batch=(2,), frames=40, part_size=8, rows=3, clusters=3)

@@ -1,10 +1,10 @@
 """The Neural Statistician: its bound written out by hand, and what its pooling may and may not depend on."""
 
-import model_oracle
 import pytest
 import torch
-from model_zoo import T, close, close_terms, frames, make, recorded_draws
 
+from models import oracle
+from models.zoo import T, close, close_terms, frames, make, recorded_draws
 from vbmem.models import FrameFormat, StatisticianConfig
 
 PUBLISHED_COUNT = 170_795_590  # trainable parameters of the reference code at T = 64, which pools over the features
@@ -16,7 +16,7 @@ def test_the_bound_equals_the_oracle(likelihood):
     with recorded_draws() as draws:
         evidence = model(pictures)
     assert [tuple(draw.shape) for draw in draws] == [(2, T, 7), (2, T, 4)]  # a context for every frame, and a code
-    expected = model_oracle.statistician(model, pictures, *draws)
+    expected = oracle.statistician(model, pictures, *draws)
     close_terms({"log_likelihood": evidence.log_likelihood, **evidence.divergences}, expected)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from zoo import Sizes, every_memory, make_problem, normal
 
+from memory.zoo import Sizes, every_memory, make_problem, normal
 from memory_files import rewrite
 from vbmem import GaussianMemory, KanervaMemory, MixtureMemory, load_memory, save_memory
 from vbmem.errors import MemoryFileError

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from tiny_runs import CPU, DATA, MODELS, GivenBounds, log_lines, squares, tiny, trained, trainer
 
+from train.tiny_runs import CPU, DATA, MODELS, GivenBounds, log_lines, squares, tiny, trained, trainer
 from vbmem.errors import ModelError
 from vbmem.files import read_tensors
 from vbmem.models import FrameFormat, load_model

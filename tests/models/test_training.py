@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from model_zoo import MEMORY_MODELS, B, every_model, frames, make
 from torch import nn
 
+from models.zoo import MEMORY_MODELS, B, every_model, frames, make
 from vbmem.models import Regulariser
 
 CANCELLED = ("residual.0.bias", "residual.3.bias")  # batch norm would cancel these biases

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_pretrained import waves
 
 import vbmem
+from pretrained.tiny_pretrained import waves
 from vbmem.models.directory import fingerprint
 from vbmem.pretrained import load_network, shipped
 

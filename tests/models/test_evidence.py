@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from model_zoo import B, T, close, every_model, frames, make
 from torch.distributions import Normal, kl_divergence
 
+from models.zoo import B, T, close, every_model, frames, make
 from vbmem.models import Evidence
 from vbmem.models.base import normal_kl, repeat_episodes
 from vbmem.nets import CodePosterior

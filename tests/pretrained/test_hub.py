@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_hub import TOKEN, FakeHub, Repository
 from huggingface_hub import ModelCard, constants
-from tiny_pretrained import seeded, tiny_model, waves
 
 import vbmem
+from pretrained.fake_hub import TOKEN, FakeHub, Repository
+from pretrained.tiny_pretrained import seeded, tiny_model, waves
 from vbmem.commands import memory_files, trained_models
 from vbmem.errors import ModelError
 from vbmem.pretrained import load_network, shipped

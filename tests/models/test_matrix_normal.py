@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from matrix_normal import MatrixNormal
+from models.matrix_normal import MatrixNormal
 
 
 def random_pair(*batch: int, rows: int = 3, columns: int = 4) -> tuple[MatrixNormal, MultivariateNormal]:

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from model_zoo import MEMORY_MODELS, frames, make
 
+from models.zoo import MEMORY_MODELS, frames, make
 from vbmem.models.memory_model import GentleFork
 
 

@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
-from tiny_runs import BATCHES, MODELS, log_lines, tiny, trained, trainer
 
+from train.tiny_runs import BATCHES, MODELS, log_lines, tiny, trained, trainer
 from vbmem.errors import TrainingError
 from vbmem.train import loop
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_pretrained import as_bytes, tiny_model, waves
 
+from pretrained.tiny_pretrained import as_bytes, tiny_model, waves
 from vbmem.pretrained.inputs import as_frames, to_unit
 
 MODEL = tiny_model()

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from zoo import every_memory, make_problem, normal
 
+from memory.zoo import every_memory, make_problem, normal
 from vbmem.memory import (
     CategoricalMemory,
     GaussianMemory,

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_runs import FEW, MODELS, TINY_VAE, GivenBounds, log_lines, squares, tiny
-from tiny_runs import trainer as make_trainer
 
+from train.tiny_runs import FEW, MODELS, TINY_VAE, GivenBounds, log_lines, squares, tiny
+from train.tiny_runs import trainer as make_trainer
 from vbmem.errors import CheckpointError, TrainingError
 from vbmem.models import Regulariser
 from vbmem.models.directory import read_weights

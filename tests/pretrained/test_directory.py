@@ -9,9 +9,9 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import save_file
-from tiny_pretrained import KINDS, seeded, tiny_model, tiny_network, waves
 
 import vbmem
+from pretrained.tiny_pretrained import KINDS, seeded, tiny_model, tiny_network, waves
 from vbmem.data import ImageSet, load_images
 from vbmem.errors import ModelError
 from vbmem.models import SavedModel, VAEConfig

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_pretrained import KINDS, as_bytes, seeded, tiny_model, waves
 
 import vbmem
+from pretrained.tiny_pretrained import KINDS, as_bytes, seeded, tiny_model, waves
 from vbmem.nets import CodePosterior
 from vbmem.pretrained import model as model_module
 
