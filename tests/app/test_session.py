@@ -6,30 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from tiny import KINDS, noise, tiny_model
 from vbmem.app import show
 from vbmem.app.portraits import portraits
 from vbmem.app.session import Session, open_model
 from vbmem.data import examples
 from vbmem.errors import MemoryFileError, ModelError
 from vbmem.memory.storage import save_memory
-from vbmem.models import FrameFormat, MemoryConfig
-from vbmem.models.directory import SavedModel
-from vbmem.pretrained import Model
-
-TINY = {
-    "gaussian": MemoryConfig("gaussian", code_size=4, rows=2, filters=8, style="basic"),
-    "categorical": MemoryConfig("categorical", code_size=4, rows=3, filters=8, style="basic"),
-    "shifted": MemoryConfig("shifted", code_size=4, rows=2, filters=8),
-    "mixture": MemoryConfig("mixture", code_size=4, rows=2, clusters=3, filters=8),
-    "tree": MemoryConfig("tree", code_size=6, rows=2, clusters=3, partitions=2, filters=8),
-}
 
 
 def tiny_session(kind: str, count: int = 9) -> Session:
-    torch.manual_seed(0)
-    network = TINY[kind].build(FrameFormat(8, 3, "gaussian")).eval().requires_grad_(False)
-    model = Model(SavedModel(network, kind), network.scaled_memory())
-    return Session(model, torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8))
+    return Session(tiny_model(kind, called=kind), torch.from_numpy(noise(count)).movedim(-1, 1))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +36,7 @@ def test_a_write_keeps_the_codes_and_says_how_long_it_took(written: Session) -> 
     assert written.times.write > 0
 
 
-@pytest.mark.parametrize("kind", TINY)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1, 9])
 def test_every_kind_of_memory_can_be_shown_and_used(kind: str, count: int) -> None:
     session = tiny_session(kind, count).written()

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tiny import noise
 from vbmem.data import load_images, read_picture
 from vbmem.errors import DataError
 
@@ -158,9 +159,9 @@ def test_an_empty_folder_is_a_data_error(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["text", "truncated", "empty", "postscript"])
-def test_an_unreadable_picture_is_named(folder, damage, random_images):
+def test_an_unreadable_picture_is_named(folder, damage):
     bad = folder / "bad.png"
-    Image.fromarray(random_images(1, size=64)[0]).save(bad)
+    Image.fromarray(noise(1, size=64)[0]).save(bad)
     contents = {
         "text": b"I am a text file\n" * 100,
         "truncated": bad.read_bytes()[:-3000],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tiny import noise
 from vbmem.data import ImageSet, examples
 from vbmem.data.known import KNOWN_SETS
 from vbmem.errors import DataError
@@ -14,7 +15,7 @@ from vbmem.errors import DataError
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
     """What looks like CIFAR-10, with 40 test pictures."""
-    pictures = np.random.default_rng(0).integers(0, 256, (50, 32, 32, 3), np.uint8)
+    pictures = noise(50, 32)
     ImageSet("cifar10", pictures[:10], x_test=pictures[10:]).save(tmp_path / "cifar10.npz")
     return tmp_path
 

@@ -10,15 +10,12 @@ from safetensors.torch import load, save
 from torch.nn.functional import one_hot
 
 from memory.zoo import normal
+from tiny import seeded
 from vbmem.memory.choice import draw_clusters
 from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
 
 KINDS = {"counts": PrefixCounts.of, "networks": PrefixNetworks.fit}
 either = pytest.mark.parametrize("make", KINDS.values(), ids=list(KINDS))
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def soft(partitions: int = 3, frames: int = 12, clusters: int = 3) -> torch.Tensor:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from models.zoo import MEMORY_MODELS, MODELS, make
+from models.zoo import make
+from tiny import MEMORY_MODELS, MODELS
 from vbmem.models import FrameFormat, fingerprint
 from vbmem.models.landed import landed_fingerprint
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from models.zoo import MEMORY_MODELS, frames, make
+from models.zoo import frames, make
+from tiny import MEMORY_MODELS
 from vbmem.models.memory_model import GentleFork
 
 

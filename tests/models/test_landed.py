@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vbmem
-from pretrained.tiny_pretrained import waves
+from tiny import waves
 from vbmem.data.settings import DataConfig
 from vbmem.errors import ModelError
 from vbmem.models.directory import load_model, read_settings, save_model

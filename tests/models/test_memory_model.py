@@ -7,19 +7,8 @@ import pytest
 import torch
 
 from models import oracle
-from models.zoo import (
-    MEMORY_MODELS,
-    B,
-    FixedCodes,
-    T,
-    as_likely,
-    close,
-    close_terms,
-    every_memory_model,
-    frames,
-    make,
-    recorded_draws,
-)
+from models.zoo import B, FixedCodes, T, as_likely, close, close_terms, every_memory_model, frames, make, recorded_draws
+from tiny import MEMORY_MODELS
 from vbmem.memory import Memory, TreeMemory
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models import FrameFormat

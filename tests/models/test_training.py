@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.zoo import MEMORY_MODELS, B, every_model, frames, make
+from models.zoo import B, every_model, frames, make
+from tiny import MEMORY_MODELS
 from vbmem.models import Regulariser
 
 CANCELLED = ("residual.0.bias", "residual.3.bias")  # batch norm would cancel these biases

@@ -2,7 +2,7 @@ import pytest
 from PIL import Image
 
 import vbmem
-from pretrained.tiny_pretrained import as_bytes, waves
+from tiny import as_bytes, waves
 from vbmem.data.examples import photograph_crops
 
 

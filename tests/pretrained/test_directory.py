@@ -1,22 +1,19 @@
 """Models on disk: what is saved comes back, runs load too, and anything else is refused in one sentence."""
 
-import io
 import json
 import pickle
 from dataclasses import replace
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import save_file
 
 import vbmem
-from pretrained.tiny_pretrained import KINDS, seeded, tiny_model, tiny_network, waves
+from tiny import DATA, KINDS, seeded, tiny_model, tiny_network, tiny_run, tiny_trainer, waves
 from vbmem.data import ImageSet, load_images
 from vbmem.errors import ModelError
-from vbmem.models import SavedModel, VAEConfig
+from vbmem.models import SavedModel
 from vbmem.pretrained import load_network, save_network, shipped
-from vbmem.train import DataConfig, RunConfig, Stage, Trainer
 
 
 def assert_same_networks(one, other) -> None:
@@ -72,8 +69,7 @@ def test_half_precision_is_half_the_size_and_nearly_the_same(mixture, tmp_path):
 
 
 def test_a_model_without_a_memory_has_networks_only(tmp_path):
-    torch.manual_seed(0)
-    network = VAEConfig(code_size=4, filters=4).build(tiny_network().frame).eval()
+    network = tiny_network("vae")
     save_network(SavedModel(network, "plain", card={"data": "noise"}), tmp_path)
     loaded = load_network(tmp_path)
     assert_same_networks(loaded.network, network)
@@ -116,9 +112,9 @@ def run(tmp_path_factory):
     """A training run on a few digits, and its pictures."""
     digits = load_images("digits")
     images = ImageSet("digits", digits.x_train[:80], None)
-    config = RunConfig(DataConfig("digits", batch_size=2, episode_length=4), KINDS["mixture"], (Stage(1, 1e-3),))
+    config = tiny_run(KINDS["mixture"], epochs=1, data=replace(DATA, dataset="digits"))
     run_dir = tmp_path_factory.mktemp("runs") / "my-run"
-    Trainer(config, images, run_dir, torch.device("cpu"), console=Console(file=io.StringIO())).run()
+    tiny_trainer(config, run_dir, images).run()
     return run_dir, images
 
 
@@ -135,9 +131,8 @@ def test_the_best_model_of_a_run_is_loaded(run):
 
 def test_the_card_of_a_run_on_a_folder_does_not_tell_where_it_lay(run, tmp_path):
     _, images = run
-    data = DataConfig("/home/me/holiday", batch_size=2, episode_length=4)
-    config, console = RunConfig(data, KINDS["mixture"], (Stage(1, 1e-3),)), Console(file=io.StringIO())
-    Trainer(config, images, tmp_path / "run", torch.device("cpu"), console=console).run()
+    data = replace(DATA, dataset="/home/me/holiday")
+    tiny_trainer(tiny_run(KINDS["mixture"], epochs=1, data=data), tmp_path / "run", images).run()
     model = vbmem.load(tmp_path / "run")
     assert model.card["data"] == "holiday"
     assert model.saved.data == data  # the run itself must find its pictures again

@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard, constants
 
 import vbmem
 from pretrained.fake_hub import TOKEN, FakeHub, Repository
-from pretrained.tiny_pretrained import seeded, tiny_model, waves
+from tiny import seeded, tiny_model, waves
 from vbmem.commands import memory_files, trained_models
 from vbmem.errors import ModelError
 from vbmem.pretrained import load_network, shipped

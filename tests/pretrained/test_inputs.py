@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pretrained.tiny_pretrained import as_bytes, tiny_model, waves
+from tiny import as_bytes, seeded, tiny_model, waves
 from vbmem.pretrained.inputs import as_frames, to_unit
 
 MODEL = tiny_model()
@@ -80,7 +80,7 @@ def test_a_model_of_binary_frames_sees_them_rounded_as_in_training():
     assert torch.equal(model.encode(frames).mean, model.encode(frames.round()).mean)
     memory, scores = model.write(frames), []
     for pictures in (frames, frames.round()):
-        scores.append(model.score(memory, pictures, generator=torch.Generator().manual_seed(0)))
+        scores.append(model.score(memory, pictures, generator=seeded()))
     assert torch.equal(*scores)
     edge = torch.tensor([127, 128], dtype=torch.uint8)
     assert to_unit(edge, model.frame).tolist() == (edge / 255).round().tolist() == [0, 1]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import vbmem
-from pretrained.tiny_pretrained import KINDS, as_bytes, seeded, tiny_model, waves
+from tiny import KINDS, as_bytes, seeded, tiny_model, waves
 from vbmem.nets import CodePosterior
 from vbmem.pretrained import model as model_module
 

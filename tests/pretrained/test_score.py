@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal
 
-from pretrained.tiny_pretrained import KINDS, seeded, tiny_model, waves
+from tiny import KINDS, seeded, tiny_model, waves
 
 GRID = torch.linspace(-8, 8, 321, dtype=torch.float64)
 

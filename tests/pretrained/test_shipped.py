@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import vbmem
-from pretrained.tiny_pretrained import waves
+from tiny import waves
 from vbmem.models.directory import fingerprint
 from vbmem.pretrained import load_network, shipped
 

@@ -9,7 +9,7 @@ import torch
 
 import vbmem
 from memory_files import rewrite
-from pretrained.tiny_pretrained import KINDS, seeded, tiny_model, waves
+from tiny import KINDS, seeded, tiny_model, waves
 from vbmem.errors import MemoryFileError
 
 LOAD = vbmem.WrittenMemory.load

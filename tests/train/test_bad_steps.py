@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from train.tiny_runs import BATCHES, MODELS, log_lines, tiny, trained, trainer
+from tiny import MODELS, tiny_run, tiny_trainer
+from train.runs import BATCHES, log_lines, trained
 from vbmem.errors import TrainingError
 from vbmem.train import loop
 
@@ -52,7 +53,7 @@ def changed(before, after):
 
 @each_way
 def test_a_bad_step_changes_neither_weights_nor_optimiser(how, tmp_path):
-    made = trainer(tiny(), tmp_path)
+    made = tiny_trainer(tiny_run(), tmp_path)
     batches = made.source.epoch_indices(0)
     spoil(made, how, {1})
     made.step(batches[0])
@@ -68,7 +69,7 @@ def test_a_bad_step_changes_neither_weights_nor_optimiser(how, tmp_path):
 
 @pytest.mark.parametrize("model", ["vae", "gaussian"], ids=["a bad loss", "no loss at all"])
 def test_averages_move_towards_the_weights_in_a_bad_step_too(model, tmp_path):
-    made = trainer(tiny(MODELS[model], averaging=0.75), tmp_path)
+    made = tiny_trainer(tiny_run(MODELS[model], averaging=0.75), tmp_path)
     batches = made.source.epoch_indices(0)
     spoil(made, ("frames", math.nan), {1})
     made.step(batches[0])
@@ -83,7 +84,7 @@ def test_averages_move_towards_the_weights_in_a_bad_step_too(model, tmp_path):
 @pytest.mark.parametrize("model", ["statistician", "dkm", "gaussian", "mixture"])
 def test_a_step_with_codes_that_are_not_finite_is_bad_too(model, tmp_path):
     """Whatever lies between encoder and decoder, and on the CPU as on CUDA, where nothing looks at the codes."""
-    made = trainer(tiny(MODELS[model]), tmp_path)
+    made = tiny_trainer(tiny_run(MODELS[model]), tmp_path)
     batches = made.source.epoch_indices(0)
     spoil(made, ("frames", math.nan), {1})
     made.step(batches[0])
@@ -94,7 +95,7 @@ def test_a_step_with_codes_that_are_not_finite_is_bad_too(model, tmp_path):
 
 
 def test_the_very_first_step_may_be_bad(tmp_path):
-    made, untouched = trainer(tiny(), tmp_path / "one"), trainer(tiny(), tmp_path / "other")
+    made, untouched = tiny_trainer(tiny_run(), tmp_path / "one"), tiny_trainer(tiny_run(), tmp_path / "other")
     batches = made.source.epoch_indices(0)
     spoil(made, ("gradient", math.nan), {0})
     made.step(batches[0])
@@ -107,7 +108,7 @@ def test_the_very_first_step_may_be_bad(tmp_path):
 
 @each_way
 def test_sums_leave_bad_steps_out(how, tmp_path):
-    made = trainer(tiny(), tmp_path)
+    made = tiny_trainer(tiny_run(), tmp_path)
     batches = made.source.epoch_indices(0)
     spoil(made, how, {1, 2})
     reports = []
@@ -115,7 +116,7 @@ def test_sums_leave_bad_steps_out(how, tmp_path):
         made.step.reset()
         made.step(indices)
         reports.append(made.step.means())
-    again = trainer(tiny(), tmp_path / "again")
+    again = tiny_trainer(tiny_run(), tmp_path / "again")
     spoil(again, how, {1, 2})
     for indices in batches[:4]:
         again.step(indices)
@@ -126,7 +127,7 @@ def test_sums_leave_bad_steps_out(how, tmp_path):
 
 @each_way
 def test_a_run_survives_bad_steps_and_logs_how_many(how, tmp_path):
-    made = trainer(tiny(epochs=3), tmp_path)
+    made = tiny_trainer(tiny_run(epochs=3), tmp_path)
     spoil(made, how, {2, 5, BATCHES})
     made.run()
     lines = log_lines(tmp_path)
@@ -137,7 +138,7 @@ def test_a_run_survives_bad_steps_and_logs_how_many(how, tmp_path):
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_bad_forward_pass_does_not_spoil_validation(value, tmp_path):
     """Statistics of batch norm that are not finite once would stay so for good."""
-    made = trainer(tiny(epochs=1), tmp_path)
+    made = tiny_trainer(tiny_run(epochs=1), tmp_path)
     spoil(made, ("frames", value), {2})
     made.run()
     assert all(tensor.isfinite().all() for tensor in made.model.state_dict().values())
@@ -146,17 +147,17 @@ def test_a_bad_forward_pass_does_not_spoil_validation(value, tmp_path):
 
 def test_twenty_bad_steps_in_a_row_end_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "LOOK_EVERY", 0.0)
-    made = trainer(tiny(epochs=10), tmp_path)
+    made = tiny_trainer(tiny_run(epochs=10), tmp_path)
     spoil(made, ("loss", math.nan), range(4, 1000))
     with pytest.raises(TrainingError, match=r"20 steps in a row .*non-finite.* \(epoch 3, batch 6\).*learning rate"):
         made.run()
     assert len(log_lines(tmp_path)) == 2
-    assert trained(tiny(epochs=10), tmp_path, resume=True).progress.epoch == 10
+    assert trained(tiny_run(epochs=10), tmp_path, resume=True).progress.epoch == 10
 
 
 def test_nineteen_bad_steps_in_a_row_are_forgiven(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "LOOK_EVERY", 0.0)
-    made = trainer(tiny(epochs=5), tmp_path)
+    made = tiny_trainer(tiny_run(epochs=5), tmp_path)
     spoil(made, ("loss", math.nan), {*range(19), *range(20, 39)})
     made.run()
     assert [line["skipped_steps"] for line in log_lines(tmp_path)] == [9, 9, 8, 9, 3]
@@ -164,17 +165,17 @@ def test_nineteen_bad_steps_in_a_row_are_forgiven(tmp_path, monkeypatch):
 
 def test_bad_steps_in_a_row_are_counted_across_an_interruption(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
-    made = trainer(tiny(epochs=10), tmp_path)
+    made = tiny_trainer(tiny_run(epochs=10), tmp_path)
     spoil(made, ("loss", math.nan), range(1000))
     made.validate = lambda epoch: {"elbo_per_frame": 0.0, "standard_error": 0.0}
     with pytest.raises(TrainingError, match="epoch 3"):
         made.run()
-    resumed = trainer(tiny(epochs=10), tmp_path, resume=True)
+    resumed = tiny_trainer(tiny_run(epochs=10), tmp_path, resume=True)
     assert resumed.step.streak == 2 * BATCHES
 
 
 def test_an_epoch_without_a_good_step_has_no_bound(tmp_path):
-    made = trainer(tiny(epochs=2), tmp_path)
+    made = tiny_trainer(tiny_run(epochs=2), tmp_path)
     spoil(made, ("loss", math.nan), range(BATCHES))
     made.run()
     first, second = log_lines(tmp_path)
@@ -186,7 +187,7 @@ def test_an_epoch_without_a_good_step_has_no_bound(tmp_path):
 
 @pytest.mark.parametrize("model", ["vae", "dkm", "mixture"])
 def test_a_run_may_begin_with_an_epoch_without_a_good_step(model, tmp_path):
-    made = trainer(tiny(MODELS[model], epochs=2), tmp_path)
+    made = tiny_trainer(tiny_run(MODELS[model], epochs=2), tmp_path)
     spoil(made, ("frames", math.nan), range(BATCHES))
     made.run()
     first, second = log_lines(tmp_path)
@@ -197,7 +198,7 @@ def test_a_run_may_begin_with_an_epoch_without_a_good_step(model, tmp_path):
 @pytest.mark.parametrize("model", ["vae", "dkm", "mixture"])
 def test_a_validation_that_fails_is_not_better_and_ends_nothing(model, tmp_path):
     """Codes that are not finite in the second of three validations: on the CPU as on CUDA the bound is NaN."""
-    made = trainer(tiny(MODELS[model], epochs=3), tmp_path)
+    made = tiny_trainer(tiny_run(MODELS[model], epochs=3), tmp_path)
     forward, validate = made.model.forward, made.validate
 
     def validate_with_broken_frames(epoch):

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from train.tiny_runs import BATCHES, MODELS, TINY_VAE, GivenBounds, log_lines, tiny, trainer
+from tiny import MODELS, tiny_run, tiny_trainer
+from train.runs import BATCHES, GivenBounds, log_lines
 from vbmem.errors import NumericalError
 from vbmem.models import load_model
 from vbmem.train.batch_norm import FreshStatistics
@@ -18,7 +19,7 @@ NORMED = ["vae", "statistician", "dkm", "gaussian"]
 
 def moved(model, run_dir):
     """A trainer whose weights have moved away from what its running statistics tell, and the batches of an epoch."""
-    made = trainer(tiny(model), run_dir)
+    made = tiny_trainer(tiny_run(model), run_dir)
     for indices in made.source.epoch_indices(0):
         made.step(indices)
     return made, made.source.epoch_indices(1)
@@ -89,7 +90,7 @@ def test_afterwards_all_is_as_before(name, tmp_path):
 
 
 def test_after_an_exception_within_all_is_as_before(tmp_path):
-    made, batches = moved(TINY_VAE, tmp_path)
+    made, batches = moved(MODELS["vae"], tmp_path)
     before = statistics(made.model)
 
     def fail():
@@ -102,7 +103,7 @@ def test_after_an_exception_within_all_is_as_before(tmp_path):
 
 
 def test_after_an_exception_in_the_measuring_all_is_as_before(tmp_path):
-    made, batches = moved(TINY_VAE, tmp_path)
+    made, batches = moved(MODELS["vae"], tmp_path)
     for number, norm in enumerate(batch_norms(made.model).values()):
         norm.momentum = 0.1 * number
     before, original, calls = statistics(made.model), made.model.forward, []
@@ -148,7 +149,7 @@ def test_buffers_other_than_those_of_batch_norm_are_left_alone(tmp_path):
 @pytest.mark.parametrize("averaging", [0.0, 0.9])
 def test_weights_that_moved_fast_are_validated_and_kept_with_statistics_of_their_own(averaging, tmp_path):
     """Measured anew, with the draws there were, they are the same; those of the last weights are others."""
-    made = trainer(tiny(epochs=1, averaging=averaging), tmp_path)
+    made = tiny_trainer(tiny_run(epochs=1, averaging=averaging), tmp_path)
     given, fresh, random = GivenBounds(made, [1.0]), made.fresh_statistics, []
     made.fresh_statistics = lambda batches: (random.append(torch.get_rng_state()), fresh(batches))[1]
     made.run()
@@ -166,7 +167,7 @@ def test_weights_that_moved_fast_are_validated_and_kept_with_statistics_of_their
 @pytest.mark.parametrize("name", NORMED)
 def test_a_validation_without_finite_statistics_is_not_better_and_ends_nothing(name, tmp_path):
     """Some models notice, the others tell NaN; the training does not see these statistics."""
-    made = trainer(tiny(MODELS[name], epochs=3), tmp_path)
+    made = tiny_trainer(tiny_run(MODELS[name], epochs=3), tmp_path)
     original = made.model.forward
 
     def forward(frames, copies=1):

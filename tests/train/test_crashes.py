@@ -1,31 +1,21 @@
 """Whatever kills a run, it can be resumed, and then ends as if it had never been killed."""
 
 import multiprocessing
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from train.tiny_runs import (
-    FEW,
-    GivenBounds,
-    assert_same_remains,
-    log_lines,
-    squares,
-    tiny,
-    train_in_a_process,
-    trained,
-    trainer,
-)
+from tiny import squares, tiny_run, tiny_trainer
+from train.runs import FEW, GivenBounds, assert_same_remains, log_lines, train_in_a_process, trained
 from vbmem.files import read_tensors
 from vbmem.train import Stage, loop
 from vbmem.train.checkpoint import load_checkpoint
 
-HERE = Path(__file__).parent
 KILLS = 7
 EPOCHS = 25
 
@@ -36,12 +26,12 @@ def processes():
     context = multiprocessing.get_context("forkserver")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", ":".join(sys.path))
-        context.set_forkserver_preload(["train.tiny_runs", "torch._dynamo"])
+        context.set_forkserver_preload(["train.runs", "torch._dynamo"])
         yield context
 
 
 def test_a_killed_run_can_always_be_resumed(tmp_path, processes):
-    trained(tiny(epochs=EPOCHS), tmp_path / "whole")
+    trained(tiny_run(epochs=EPOCHS), tmp_path / "whole")
     killed = tmp_path / "killed"
     delays = random.Random(0)
     kills = 0
@@ -58,13 +48,16 @@ def test_a_killed_run_can_always_be_resumed(tmp_path, processes):
             if (killed / name).exists():
                 load(killed / name, "cpu")
     assert kills
-    trained(tiny(epochs=EPOCHS), killed, resume=(killed / "last.safetensors").exists())
+    trained(tiny_run(epochs=EPOCHS), killed, resume=(killed / "last.safetensors").exists())
     assert_same_remains(tmp_path / "whole", killed)
 
 
 def test_ctrl_c_ends_the_process_and_saves(tmp_path):
-    command = [sys.executable, HERE / "tiny_runs.py", tmp_path, "10000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "train.runs", tmp_path, "10000"]
+    importable = os.environ | {"PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=importable
+    ) as process:
         deadline = time.monotonic() + 60
         while not ((tmp_path / "log.jsonl").exists() and len(log_lines(tmp_path)) > 1):
             assert time.monotonic() < deadline
@@ -76,7 +69,7 @@ def test_ctrl_c_ends_the_process_and_saves(tmp_path):
     assert f"stopped, and saved in {tmp_path}; resume the run to go on" in said
     _, progress = load_checkpoint(tmp_path / "last.safetensors")
     assert progress.epoch == len(log_lines(tmp_path)) > 1
-    resumed = trainer(tiny(epochs=10000), tmp_path, resume=True)
+    resumed = tiny_trainer(tiny_run(epochs=10000), tmp_path, resume=True)
     assert (resumed.progress.epoch, resumed.progress.batch) == (progress.epoch, progress.batch)
 
 
@@ -99,7 +92,7 @@ class SavingNowAndThen(GivenBounds):
 @pytest.mark.parametrize("write", range(11))
 def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "SAVE_EVERY", 1e9)
-    config = tiny(stages=(Stage(3, 1e-2), Stage(3, 1e-3)), data=FEW)
+    config = tiny_run(stages=(Stage(3, 1e-2), Stage(3, 1e-3)), data=FEW)
     writes = 0
 
     def cut(original):
@@ -113,7 +106,7 @@ def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch
         return cut_or_write
 
     def run(run_dir, **options):
-        made = trainer(config, run_dir, squares(20), **options)
+        made = tiny_trainer(config, run_dir, squares(20), **options)
         SavingNowAndThen(made, BOUNDS)
         made.run()
 

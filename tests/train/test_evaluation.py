@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from train.tiny_runs import CPU, DATA, MODELS, squares, tiny, trained
+from tiny import CPU, DATA, MODELS, squares, tiny_run
+from train.runs import TRAINED, trained
 from vbmem.data import EpisodeSource
 from vbmem.models import load_model, save_model
 from vbmem.train import Evaluation, evaluate, make_model, make_source
 
-each_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+each_model = pytest.mark.parametrize("model", TRAINED.values(), ids=TRAINED.keys())
 
 
 def made(model, seed=0):
     """An evaluation of an untrained model with statistics of batch norm that are not the initial ones."""
-    network = make_model(tiny(model, seed=seed), squares(), CPU)
+    network = make_model(tiny_run(model, seed=seed), squares(), CPU)
     source = make_source(DATA, squares(), "train", seed=7, device=CPU)
     network.train()
     with torch.no_grad():
@@ -131,7 +132,7 @@ def test_one_bad_episode_shows():
 def test_a_model_that_sees_binary_frames_is_evaluated_on_binary_frames(tmp_path):
     """Saved and loaded, a model of grey pictures with a Bernoulli likelihood knows that its frames are rounded."""
     seen = []
-    trained(tiny(data=replace(DATA, binary=True), epochs=1), tmp_path / "run")
+    trained(tiny_run(data=replace(DATA, binary=True), epochs=1), tmp_path / "run")
     save_model(load_model(tmp_path / "run"), tmp_path / "saved")
     for name in ("run", "saved"):
         saved = load_model(tmp_path / name)

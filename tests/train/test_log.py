@@ -9,7 +9,8 @@ import types
 import pytest
 from rich.console import Console
 
-from train.tiny_runs import log_lines, tiny, trained
+from tiny import tiny_run
+from train.runs import log_lines, trained
 from vbmem.train.log import Display, RunLog
 
 
@@ -61,16 +62,16 @@ def test_a_line_cut_short_by_a_crash_is_dropped(tmp_path):
 
 
 def test_a_run_whose_log_was_cut_short_or_lost_can_be_resumed(tmp_path):
-    trained(tiny(epochs=2), tmp_path)
+    trained(tiny_run(epochs=2), tmp_path)
     path = tmp_path / "log.jsonl"
     path.write_text(path.read_text()[:-40])
-    assert trained(tiny(epochs=2), tmp_path, resume=True).progress.epoch == 2
+    assert trained(tiny_run(epochs=2), tmp_path, resume=True).progress.epoch == 2
     path.unlink()
-    assert trained(tiny(epochs=2), tmp_path, resume=True).progress.epoch == 2
+    assert trained(tiny_run(epochs=2), tmp_path, resume=True).progress.epoch == 2
 
 
 def test_without_tensorboard_nothing_is_written_for_it(tmp_path):
-    trained(tiny(epochs=1), tmp_path)
+    trained(tiny_run(epochs=1), tmp_path)
     assert not (tmp_path / "tensorboard").exists()
 
 
@@ -93,7 +94,7 @@ def test_with_tensorboard_every_number_is_a_curve(tmp_path, monkeypatch):
     module.SummaryWriter = lambda directory: made.append(FakeWriter(directory)) or made[-1]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    trained(tiny(epochs=2), tmp_path)
+    trained(tiny_run(epochs=2), tmp_path)
     (writer,) = made
     assert writer.directory == str(tmp_path / "tensorboard")
     assert writer.closed

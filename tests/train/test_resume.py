@@ -8,18 +8,8 @@ from functools import cache
 import pytest
 import torch
 
-from train.tiny_runs import (
-    BATCHES,
-    DATA,
-    MODELS,
-    TINY_VAE,
-    assert_same_remains,
-    log_lines,
-    tiny,
-    trained,
-    trainer,
-    two_stages,
-)
+from tiny import DATA, MODELS, tiny_run, tiny_trainer
+from train.runs import BATCHES, TRAINED, assert_same_remains, log_lines, trained, two_stages
 from vbmem.models import VAE, Regulariser
 from vbmem.train import Evaluation, Stage, loop
 from vbmem.train.checkpoint import load_checkpoint
@@ -28,14 +18,14 @@ from vbmem.train.step import TrainingStep
 
 EPOCHS = 2
 RUNS = {
-    **{name: tiny(model, EPOCHS) for name, model in MODELS.items() if name != "mixture"},
-    "regularised": tiny(MODELS["mixture"], stages=(Stage(EPOCHS, 1e-2, Regulariser()),), beta1=0.0),
-    "averaged": tiny(epochs=EPOCHS, averaging=0.9),
-    "cosine": tiny(epochs=EPOCHS, schedule="cosine"),
+    **{name: tiny_run(model, EPOCHS) for name, model in TRAINED.items() if name != "mixture"},
+    "regularised": tiny_run(MODELS["mixture"], stages=(Stage(EPOCHS, 1e-2, Regulariser()),), beta1=0.0),
+    "averaged": tiny_run(epochs=EPOCHS, averaging=0.9),
+    "cosine": tiny_run(epochs=EPOCHS, schedule="cosine"),
     "two-stages": two_stages(),
-    "two-stages-averaged-cosine": two_stages(TINY_VAE, averaging=0.9, schedule="cosine"),
-    "views-twice": tiny(epochs=EPOCHS, data=replace(DATA, episodes="views", sources_per_episode=2), copies=2),
-    "by-label-binary": tiny(epochs=EPOCHS, data=replace(DATA, episodes="by-label", binary=True)),
+    "two-stages-averaged-cosine": two_stages(MODELS["vae"], averaging=0.9, schedule="cosine"),
+    "views-twice": tiny_run(epochs=EPOCHS, data=replace(DATA, episodes="views", sources_per_episode=2), copies=2),
+    "by-label-binary": tiny_run(epochs=EPOCHS, data=replace(DATA, episodes="by-label", binary=True)),
 }
 
 
@@ -72,7 +62,7 @@ def stop_after(monkeypatch, batches, how):
 
 def interrupted(monkeypatch, config, run_dir, batches, how=KeyboardInterrupt, **options):
     """A trainer whose run was ended after so many batches."""
-    made = trainer(config, run_dir, **options)
+    made = tiny_trainer(config, run_dir, **options)
     with monkeypatch.context() as patch:
         stop_after(patch, batches, how)
         with pytest.raises(how):
@@ -109,8 +99,8 @@ def test_a_run_may_be_interrupted_again_and_again(undisturbed, tmp_path, monkeyp
 
 
 def test_the_sums_of_an_interrupted_epoch_are_kept(tmp_path, monkeypatch):
-    made = interrupted(monkeypatch, tiny(), tmp_path, 5)
-    resumed = trainer(tiny(), tmp_path, resume=True)
+    made = interrupted(monkeypatch, tiny_run(), tmp_path, 5)
+    resumed = tiny_trainer(tiny_run(), tmp_path, resume=True)
     assert resumed.step.counted == 5
     assert resumed.step.means() == made.step.means()
     assert resumed.progress.batch == 5
@@ -118,7 +108,7 @@ def test_the_sums_of_an_interrupted_epoch_are_kept(tmp_path, monkeypatch):
 
 def test_an_interruption_is_saved_and_says_how_to_go_on(tmp_path, monkeypatch):
     run_dir = tmp_path / "a run"
-    made = interrupted(monkeypatch, tiny(), run_dir, 5)
+    made = interrupted(monkeypatch, tiny_run(), run_dir, 5)
     said = made.console.file.getvalue()
     assert f"stopped, and saved in {run_dir}; resume the run to go on" in said
     assert load_checkpoint(run_dir / "last.safetensors")[1].batch == 5
@@ -140,15 +130,15 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path, monkeypatch):
     made = trained(config, tmp_path)
     log = log_lines(tmp_path)
     stop_after(monkeypatch, 0, AssertionError("trained on"))
-    again = trainer(config, tmp_path, resume=True)
+    again = tiny_trainer(config, tmp_path, resume=True)
     assert again.run() == made.progress.best
     assert again.progress == made.progress
     assert log_lines(tmp_path) == log
 
 
 def test_resuming_keeps_the_best_weights_of_before(tmp_path, monkeypatch):
-    made = interrupted(monkeypatch, tiny(), tmp_path, BATCHES + 3)
-    resumed = trainer(tiny(), tmp_path, resume=True)
+    made = interrupted(monkeypatch, tiny_run(), tmp_path, BATCHES + 3)
+    resumed = tiny_trainer(tiny_run(), tmp_path, resume=True)
     assert resumed.progress.best == made.progress.best
     assert resumed._best.keys() == made._best.keys() == made.model.state_dict().keys()
     assert all(torch.equal(resumed._best[name], made._best[name]) for name in made._best)
@@ -186,8 +176,8 @@ MOMENTS = {
 def test_an_interrupt_at_any_moment_loses_nothing(owner, name, call, undisturbed, tmp_path, monkeypatch):
     """Ctrl-C may strike in the middle of a step or between two lines of bookkeeping."""
     monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
-    config = tiny(stages=(Stage(2, 1e-2), Stage(1, 1e-3)), averaging=0.9)
-    made = trainer(config, tmp_path)
+    config = tiny_run(stages=(Stage(2, 1e-2), Stage(1, 1e-3)), averaging=0.9)
+    made = tiny_trainer(config, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, on_call(call, getattr(owner, name)))
         with pytest.raises(KeyboardInterrupt):
@@ -201,8 +191,8 @@ def test_impatience_does_no_harm(moment, undisturbed, tmp_path, monkeypatch):
     """A second Ctrl-C may end the run at once, but never leaves a checkpoint of half a step."""
     owner, name, call = MOMENTS[moment]
     monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
-    config = tiny(stages=(Stage(2, 1e-2), Stage(1, 1e-3)), averaging=0.9)
-    made = trainer(config, tmp_path)
+    config = tiny_run(stages=(Stage(2, 1e-2), Stage(1, 1e-3)), averaging=0.9)
+    made = tiny_trainer(config, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, on_call(call, getattr(owner, name), presses=2))
         with pytest.raises(KeyboardInterrupt):
@@ -213,7 +203,7 @@ def test_impatience_does_no_harm(moment, undisturbed, tmp_path, monkeypatch):
 
 def test_ctrl_c_in_the_last_validation_lets_the_run_end(undisturbed, tmp_path, monkeypatch):
     config = RUNS["vae"]
-    made = trainer(config, tmp_path)
+    made = tiny_trainer(config, tmp_path)
     monkeypatch.setattr(Evaluation, "__call__", on_call(EPOCHS, Evaluation.__call__))
     made.run()
     assert_same_remains(undisturbed(config), tmp_path)
@@ -221,10 +211,10 @@ def test_ctrl_c_in_the_last_validation_lets_the_run_end(undisturbed, tmp_path, m
 
 def test_ctrl_c_means_after_a_run_what_it_meant_before(tmp_path):
     before = signal.getsignal(signal.SIGINT)
-    made = trainer(tiny(epochs=1), tmp_path)
+    made = tiny_trainer(tiny_run(epochs=1), tmp_path)
     made.run()
     assert signal.getsignal(signal.SIGINT) is before
-    broken = trainer(tiny(epochs=1), tmp_path / "broken")
+    broken = tiny_trainer(tiny_run(epochs=1), tmp_path / "broken")
     broken.validate = lambda epoch: {}
     with pytest.raises(KeyError):
         broken.run()

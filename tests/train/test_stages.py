@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from train.tiny_runs import FEW, MODELS, TINY_VAE, GivenBounds, log_lines, squares, tiny
-from train.tiny_runs import trainer as make_trainer
+from tiny import MODELS, squares, tiny_run, tiny_trainer
+from train.runs import FEW, GivenBounds, log_lines
 from vbmem.errors import CheckpointError, TrainingError
 from vbmem.models import Regulariser
 from vbmem.models.directory import read_weights
@@ -18,7 +18,7 @@ from vbmem.train.step import TrainingStep
 
 
 def trainer(config, run_dir):
-    return make_trainer(replace(config, data=FEW), run_dir, squares(20))
+    return tiny_trainer(replace(config, data=FEW), run_dir, squares(20))
 
 
 def run_with_bounds(config, run_dir, bounds):
@@ -50,14 +50,14 @@ PATIENCE = {
 
 @pytest.mark.parametrize(("bounds", "epochs", "best_epoch"), PATIENCE.values(), ids=PATIENCE.keys())
 def test_a_stage_stops_when_three_epochs_were_no_better(bounds, epochs, best_epoch, tmp_path):
-    made, given = run_with_bounds(tiny(epochs=12, patience=3), tmp_path, [*bounds, 99.0])
+    made, given = run_with_bounds(tiny_run(epochs=12, patience=3), tmp_path, [*bounds, 99.0])
     assert made.progress.epoch == len(log_lines(tmp_path)) == epochs
     assert (made.progress.best, made.progress.best_epoch) == (bounds[best_epoch - 1], best_epoch)
     assert same(best_weights(tmp_path), given.weights[best_epoch - 1])
 
 
 def test_a_stage_without_a_finite_bound_stops_too(tmp_path):
-    made, _ = run_with_bounds(tiny(epochs=12, patience=3), tmp_path, [math.nan] * 12)
+    made, _ = run_with_bounds(tiny_run(epochs=12, patience=3), tmp_path, [math.nan] * 12)
     assert made.progress.epoch == 3
 
 
@@ -80,8 +80,9 @@ def at_second_stage(made, monkeypatch):
             made.run()
 
 
-def two_stages(model=TINY_VAE, **settings):
-    return tiny(model, stages=(Stage(6, 1e-2, Regulariser()), replace(TWO_STAGES[1], learning_rate=1e-4)), **settings)
+def two_stages(model=MODELS["vae"], **settings):
+    stages = (Stage(6, 1e-2, Regulariser()), replace(TWO_STAGES[1], learning_rate=1e-4))
+    return tiny_run(model, stages=stages, **settings)
 
 
 def test_the_second_stage_starts_from_the_best_weights_of_the_first(tmp_path, monkeypatch):
@@ -112,7 +113,7 @@ def test_the_second_stage_has_a_fresh_optimiser_and_its_own_settings(tmp_path, m
 def test_the_second_stage_takes_ten_epochs_and_the_leftover(takes_leftover, bounds, first, tmp_path):
     stages = (Stage(6, 1e-2), Stage(10, 1e-3, takes_leftover=takes_leftover))
     rising = [100.0 + epoch for epoch in range(20)]
-    made, _ = run_with_bounds(tiny(stages=stages, patience=3), tmp_path, bounds + rising)
+    made, _ = run_with_bounds(tiny_run(stages=stages, patience=3), tmp_path, bounds + rising)
     numbers = [line["stage"] for line in log_lines(tmp_path)]
     assert numbers.count(0) == first
     assert numbers.count(1) == 10 + (6 - first if takes_leftover else 0)
@@ -123,7 +124,7 @@ def test_the_second_stage_takes_ten_epochs_and_the_leftover(takes_leftover, boun
 def test_every_stage_has_its_own_patience_and_best(tmp_path):
     bounds = [9, 8, 7, 3, 4, 3, 3]
     stages = (Stage(6, 1e-2), Stage(6, 1e-3))
-    made, given = run_with_bounds(tiny(stages=stages, patience=2), tmp_path, [*bounds, 99.0])
+    made, given = run_with_bounds(tiny_run(stages=stages, patience=2), tmp_path, [*bounds, 99.0])
     assert [line["stage"] for line in log_lines(tmp_path)] == [0, 0, 0, 1, 1, 1, 1]
     assert (made.progress.best, made.progress.best_epoch) == (4, 2)
     assert same(best_weights(tmp_path), given.weights[4])
@@ -131,7 +132,7 @@ def test_every_stage_has_its_own_patience_and_best(tmp_path):
 
 def test_a_first_stage_without_a_finite_bound_is_reported(tmp_path):
     """There are no best weights for the second stage to start from."""
-    made = trainer(tiny(stages=(Stage(2, 1e-2), Stage(2, 1e-3))), tmp_path)
+    made = trainer(tiny_run(stages=(Stage(2, 1e-2), Stage(2, 1e-3))), tmp_path)
     GivenBounds(made, [math.nan] * 4)
     with pytest.raises((TrainingError, CheckpointError)):
         made.run()
@@ -153,7 +154,7 @@ def learning_rates(config, run_dir):
 
 def test_the_constant_schedule_keeps_the_learning_rate(tmp_path):
     stages = (Stage(3, 1e-2), Stage(2, 1e-3))
-    assert learning_rates(tiny(stages=stages), tmp_path) == [1e-2] * 3 + [1e-3] * 2
+    assert learning_rates(tiny_run(stages=stages), tmp_path) == [1e-2] * 3 + [1e-3] * 2
 
 
 def test_the_cosine_schedule_falls_over_every_stage(tmp_path):
@@ -161,12 +162,12 @@ def test_the_cosine_schedule_falls_over_every_stage(tmp_path):
     half = math.sqrt(0.5)
     first = [1e-2, 1e-2 * (1 + half) / 2, 1e-2 / 2, 1e-2 * (1 - half) / 2]
     second = [1e-3, 0.75e-3, 0.25e-3]
-    assert learning_rates(tiny(stages=stages, schedule="cosine"), tmp_path) == pytest.approx(first + second)
+    assert learning_rates(tiny_run(stages=stages, schedule="cosine"), tmp_path) == pytest.approx(first + second)
 
 
 def test_a_small_learning_rate_makes_small_steps(tmp_path):
     """Adam's first step moves a weight by the learning rate, whatever the gradient."""
-    made = trainer(tiny(stages=(Stage(1, 1e-5),)), tmp_path)
+    made = trainer(tiny_run(stages=(Stage(1, 1e-5),)), tmp_path)
     before = [parameter.detach().clone() for parameter in made.parameters]
     made.step(made.source.epoch_indices(0)[0])
     moved = torch.cat([(p - q).detach().abs().flatten() for p, q in zip(made.parameters, before, strict=True)])
@@ -174,7 +175,7 @@ def test_a_small_learning_rate_makes_small_steps(tmp_path):
 
 
 def gradients(clip, run_dir):
-    made = trainer(tiny(clip=clip), run_dir)
+    made = trainer(tiny_run(clip=clip), run_dir)
     torch.manual_seed(0)
     made.step(made.source.epoch_indices(0)[0])
     return torch.cat([parameter.grad.flatten() for parameter in made.parameters if parameter.grad is not None])
@@ -193,7 +194,7 @@ def test_a_gradient_within_the_limit_is_left_alone(tmp_path):
 
 
 def test_averages_follow_their_recursion(tmp_path):
-    made = trainer(tiny(averaging=0.75), tmp_path)
+    made = trainer(tiny_run(averaging=0.75), tmp_path)
     expected = [parameter.detach().clone() for parameter in made.parameters]
     for indices in made.source.epoch_indices(0):
         made.step(indices)
@@ -202,7 +203,7 @@ def test_averages_follow_their_recursion(tmp_path):
 
 
 def test_averages_are_what_is_validated_and_kept(tmp_path):
-    made = trainer(tiny(averaging=0.9), tmp_path)
+    made = trainer(tiny_run(averaging=0.9), tmp_path)
     given = GivenBounds(made, [1.0, 3.0, 2.0, 2.5])
     averages = []
 
@@ -220,7 +221,7 @@ def test_averages_are_what_is_validated_and_kept(tmp_path):
 
 def test_training_goes_on_with_the_weights_themselves(tmp_path):
     """Averaging changes nothing about the training."""
-    plain, averaged = (trainer(tiny(averaging=decay), tmp_path / str(decay)) for decay in (0.0, 0.9))
+    plain, averaged = (trainer(tiny_run(averaging=decay), tmp_path / str(decay)) for decay in (0.0, 0.9))
     for made in (plain, averaged):
         GivenBounds(made, [1.0, 2.0, 3.0, 4.0])
         torch.manual_seed(0)
@@ -239,7 +240,7 @@ def test_averages_start_afresh_in_the_second_stage(tmp_path, monkeypatch):
 
 
 def test_an_epoch_shows_every_batch_once(tmp_path, monkeypatch):
-    made = trainer(tiny(epochs=2), tmp_path)
+    made = trainer(tiny_run(epochs=2), tmp_path)
     seen = []
     original = TrainingStep.__call__
     monkeypatch.setattr(TrainingStep, "__call__", lambda step, i: (seen.append(i), original(step, i))[1])
@@ -253,7 +254,7 @@ def test_the_regulariser_is_for_training_only(tmp_path):
     """Without a step in between, validation is the same with and without."""
     results = []
     for number, regulariser in enumerate([None, Regulariser()]):
-        made = trainer(tiny(MODELS["mixture"], stages=(Stage(1, 1e-2, regulariser),)), tmp_path / str(number))
+        made = trainer(tiny_run(MODELS["mixture"], stages=(Stage(1, 1e-2, regulariser),)), tmp_path / str(number))
         torch.manual_seed(0)
         results.append(made.validate(0))
     assert results[0] == results[1]
@@ -262,7 +263,7 @@ def test_the_regulariser_is_for_training_only(tmp_path):
 def test_the_regulariser_makes_a_difference_in_training(tmp_path):
     weights = []
     for number, regulariser in enumerate([None, Regulariser()]):
-        made = trainer(tiny(MODELS["mixture"], stages=(Stage(1, 1e-2, regulariser),)), tmp_path / str(number))
+        made = trainer(tiny_run(MODELS["mixture"], stages=(Stage(1, 1e-2, regulariser),)), tmp_path / str(number))
         made.run()
         weights.append(made.model.state_dict())
     assert not same(*weights)
@@ -270,7 +271,7 @@ def test_the_regulariser_makes_a_difference_in_training(tmp_path):
 
 def test_statistics_of_batch_norm_stay_where_they_are_through_all_stages(tmp_path):
     """A captured validation reads them from where they were when it was captured."""
-    made = trainer(tiny(stages=(Stage(1, 1e-2), Stage(1, 1e-3))), tmp_path)
+    made = trainer(tiny_run(stages=(Stage(1, 1e-2), Stage(1, 1e-3))), tmp_path)
     before = {name: buffer.data_ptr() for name, buffer in made.model.named_buffers() if buffer.is_floating_point()}
     made.run()
     after = {name: buffer.data_ptr() for name, buffer in made.model.named_buffers() if buffer.is_floating_point()}

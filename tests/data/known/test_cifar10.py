@@ -8,6 +8,7 @@ import tarfile
 import numpy as np
 import pytest
 
+from tiny import noise
 from vbmem.data import load_images
 from vbmem.data.download import Archive
 from vbmem.data.known import cifar10
@@ -55,8 +56,8 @@ def write_archive(path, members):
 
 
 @pytest.fixture
-def images(random_images):
-    return random_images(24, size=32)
+def images():
+    return noise(24, size=32)
 
 
 @pytest.fixture

@@ -1,63 +1,32 @@
-"""Runs so small that an epoch takes a few hundredths of a second, and what they leave behind.
+"""Runs to interrupt, and what they leave behind.
 
-As a program, `python tiny_runs.py RUN_DIR EPOCHS`: one of them as a user would have it, in a process of its own.
+As a program, `python -m train.runs RUN_DIR EPOCHS`: one of them as a user would have it, in a process of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import torch
 from rich.console import Console
 
-from vbmem.data import ImageSet
+from tiny import CPU, DATA, MODELS, squares, tiny_run, tiny_trainer
 from vbmem.files import read_tensors
-from vbmem.models import DKMConfig, MemoryConfig, Regulariser, StatisticianConfig, VAEConfig
-from vbmem.train import DataConfig, RunConfig, Stage, Trainer, loop
+from vbmem.models import Regulariser
+from vbmem.train import RunConfig, Stage, Trainer, loop
 from vbmem.train.checkpoint import load_checkpoint
 
-CPU = torch.device("cpu")
 BATCHES = 9  # an epoch of 72 pictures, two episodes of four frames a batch
-DATA = DataConfig("squares", batch_size=2, episode_length=4)
 FEW = dataclasses.replace(DATA, episodes="repeats", sources_per_episode=2)  # of 20 pictures: two batches an epoch
-TINY_VAE = VAEConfig(code_size=4, filters=4)
-MODELS = {
-    "vae": TINY_VAE,
-    "statistician": StatisticianConfig(code_size=4, context_size=4, filters=4),
-    "dkm": DKMConfig(code_size=4, rows=2, filters=4),
-    "gaussian": MemoryConfig("gaussian", code_size=4, rows=2, iterations=3, filters=4, style="basic"),
-    "mixture": MemoryConfig("mixture", code_size=4, rows=2, clusters=2, iterations=3, filters=4),
-}
-
-
-def squares(count: int = 80, seed: int = 0) -> ImageSet:
-    """Grey pictures of 8 x 8 with one bright quarter, which is the label, and a little noise: easy to learn."""
-    generator = np.random.default_rng(seed)
-    labels = generator.integers(0, 4, count)
-    pictures = generator.integers(20, 40, (count, 8, 8, 1)).astype(np.uint8)
-    for picture, label in zip(pictures, labels, strict=True):
-        row, column = 4 * (label // 2), 4 * (label % 2)
-        picture[row : row + 4, column : column + 4] += 200
-    return ImageSet("squares", pictures, labels)
-
-
-def tiny(model=TINY_VAE, epochs: int = 4, **settings) -> RunConfig:
-    return RunConfig(**{"data": DATA, "model": model, "stages": (Stage(epochs, 1e-2),), "patience": 1000, **settings})
-
-
-def trainer(config: RunConfig, run_dir: Path, images: ImageSet | None = None, **options) -> Trainer:
-    """What it says is found in `trainer(..).console.file.getvalue()`."""
-    return Trainer(config, images or squares(), run_dir, CPU, console=Console(file=io.StringIO()), **options)
+TRAINED = {name: MODELS[name] for name in ("vae", "statistician", "dkm", "gaussian", "mixture")}
 
 
 def trained(config: RunConfig, run_dir: Path, **options) -> Trainer:
     """A trainer after its run."""
-    made = trainer(config, run_dir, **options)
+    made = tiny_trainer(config, run_dir, **options)
     made.run()
     return made
 
@@ -98,7 +67,7 @@ class GivenBounds:
 def two_stages(model=MODELS["mixture"], **settings) -> RunConfig:
     """An epoch, and another with other settings."""
     stages = (Stage(1, 1e-2, Regulariser()), Stage(1, 1e-3, Regulariser(epsilon=1e-6, delta=2e-6)))
-    return tiny(model, stages=stages, **settings)
+    return tiny_run(model, stages=stages, **settings)
 
 
 def train_in_a_process(run_dir: Path, epochs: int, under_way=None) -> None:
@@ -108,7 +77,7 @@ def train_in_a_process(run_dir: Path, epochs: int, under_way=None) -> None:
     if under_way is not None:
         under_way.set()
     resume = (run_dir / "last.safetensors").exists()
-    Trainer(tiny(epochs=epochs), squares(), run_dir, CPU, resume=resume, console=Console(file=sys.stdout)).run()
+    Trainer(tiny_run(epochs=epochs), squares(), run_dir, CPU, resume=resume, console=Console(file=sys.stdout)).run()
 
 
 if __name__ == "__main__":
