@@ -226,7 +226,8 @@ def test_episodes_that_are_copies_are_each_fitted_like_one():
     mixture = MemoryMixture(1, 2, tol=1e-9, max_iter=2000, random_state=0)
     alone = clone(mixture).fit(X)  # a single cluster is never moved
     (lone,) = mixture.fit_episodes(X[None])
-    assert (lone.n_iter_, lone.lower_bound_) == (alone.n_iter_, pytest.approx(alone.lower_bound_))
+    assert lone.n_iter_ == alone.n_iter_
+    assert lone.lower_bound_ == pytest.approx(alone.lower_bound_)
     for copy in mixture.fit_episodes(np.stack([X, X, X])):
         assert copy.lower_bound_ == pytest.approx(alone.lower_bound_, rel=1e-4)
         np.testing.assert_allclose(copy.score_samples(X), alone.score_samples(X), atol=0.01)

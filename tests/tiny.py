@@ -35,7 +35,7 @@ MEMORY_MODELS: dict[str, MemoryConfig] = {
     "mixture": MemoryConfig("mixture", code_size=4, rows=2, clusters=3, iterations=4, filters=8),
     "tree": MemoryConfig("tree", code_size=6, rows=2, clusters=3, partitions=2, iterations=4, filters=8),
 }
-MODELS: dict[str, ModelConfig] = {
+MODELS: dict[str, Any] = {  # settings of every kind, which have few fields in common
     "vae": VAEConfig(code_size=4, filters=8),
     "statistician": StatisticianConfig(code_size=4, context_size=7, filters=8),
     "dkm": DKMConfig(code_size=5, rows=3, filters=8),
@@ -62,9 +62,11 @@ def tiny_network(
     network = config.build(FrameFormat(size, channels, likelihood)).eval()
     with torch.no_grad():
         for weights in network.parameters():
-            weights += spread * torch.randn_like(weights)
+            weights.add_(spread * torch.randn_like(weights))
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d):
+                assert module.running_mean is not None
+                assert module.running_var is not None
                 module.running_mean.normal_(std=0.1)
                 module.running_var.uniform_(0.5, 1.5)
     return network
@@ -119,6 +121,9 @@ def tiny_run(model: ModelConfig = MODELS["vae"], epochs: int = 4, **settings: An
     return RunConfig(**{"data": DATA, "model": model, "stages": (Stage(epochs, 1e-2),), "patience": 1000, **settings})
 
 
-def tiny_trainer(config: RunConfig, run_dir: Path, images: ImageSet | None = None, **options: Any) -> Trainer:
-    """What it says is found in `tiny_trainer(..).console.file.getvalue()`."""
+def tiny_trainer(config: RunConfig, run_dir: Path, images: ImageSet | None = None, **options: Any) -> Any:
+    """A `Trainer`; tests put other things in the place of its parts, so its type is left open.
+
+    What it says is found in `tiny_trainer(..).console.file.getvalue()`.
+    """
     return Trainer(config, images or squares(), run_dir, CPU, console=Console(file=io.StringIO()), **options)

@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,7 +129,7 @@ def slide(page: Page, slider: str, value: str) -> None:
     page.locator(f"{slider} input[type=number]").press("Enter")
 
 
-def changes(where: Locator, act: object) -> None:
+def changes(where: Locator, act: Callable[[], object]) -> None:
     """The picture is another after the act."""
     before = where.get_attribute("src")
     assert before is not None
@@ -210,7 +210,7 @@ def test_the_first_visit_shows_something_in_every_tab(page: Page, tmp_path: Path
         page.locator("#save").click()
     assert download.value.suggested_filename == "pictures.memory"
     download.value.save_as(saved := tmp_path / "mine.memory")
-    assert WrittenMemory.load(saved).memory.clusters == 6
+    assert WrittenMemory.load(saved).empty.clusters == 6
     photograph(page, "keep")
 
     page.locator("#draw").click()

@@ -66,6 +66,7 @@ def test_write_says_what_it_did_and_leaves_the_memory(pictures, tmp_path, capsys
     out = capsys.readouterr().out
     assert re.search(r"wrote 12 frames into .*my\.memory, \d+ kB: \d+ ms to encode, \d+ ms to write", out)
     usage = re.search(r"frames in each cluster: ([\d ]+)", out)
+    assert usage is not None
     assert sum(map(int, usage[1].split())) == pytest.approx(12, abs=1)
     model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(tmp_path / "my.memory")
     expected = model.write(pictures, generator=seeded(3))
@@ -124,14 +125,14 @@ def test_generate_draws_a_sheet(memory, tmp_path, monkeypatch, capsys):
 
 def test_generate_follows_its_seed_and_can_show_means(memory, tmp_path):
     contents = []
-    for index, options in enumerate(([], [], ["--seed", 1], ["--means"])):
-        run("generate", memory, "-n", 4, "-o", tmp_path / f"{index}.png", *options)
+    for index, options in enumerate(["", "", "--seed 1", "--means"]):
+        run("generate", memory, "-n", 4, "-o", tmp_path / f"{index}.png", *options.split())
         contents.append((tmp_path / f"{index}.png").read_bytes())
     assert contents[0] == contents[1]
     assert len(set(contents)) == 3
     model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(memory)
-    draws = {"sample": False, "generator": seeded(0)}
-    save_picture(grid(model.generate(written, 4, **draws), 2, scale=2), tmp_path / "means.png")
+    means = model.generate(written, 4, sample=False, generator=seeded())
+    save_picture(grid(means, 2, scale=2), tmp_path / "means.png")
     assert (tmp_path / "means.png").read_bytes() == contents[3]
 
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -138,7 +140,8 @@ def test_subfolders_are_labels(tmp_path):
     for name in ["dog/1.png", "cat/2.png", "cat/old/3.png", "dog/0.png"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("L", (4, 4)).save(tmp_path / name)
-    assert load_images(tmp_path, size=4, progress=False).y_train.tolist() == [0, 0, 1, 1]
+    images: Any = load_images(tmp_path, size=4, progress=False)
+    assert images.y_train.tolist() == [0, 0, 1, 1]
     Image.new("L", (4, 4)).save(tmp_path / "stray.png")
     assert load_images(tmp_path, size=4, progress=False).y_train is None
 

@@ -1,4 +1,5 @@
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from vbmem.errors import DataError
 @given(count=st.integers(10, 2000))
 def test_train_and_valid_cut_the_training_part_at_nine_tenths(count):
     images = np.zeros((count, 1, 1, 1), np.uint8)
-    whole = ImageSet("some", images, np.arange(count))
+    whole: Any = ImageSet("some", images, np.arange(count))
     (x_train, y_train), (x_valid, y_valid) = whole.split("train"), whole.split("valid")
     assert len(x_valid) == count // 10
     assert len(x_train) == len(y_train) == count - count // 10
@@ -32,14 +33,14 @@ def test_official_validation_part_is_kept_but_not_used():
 
 
 def test_test_part_is_the_official_one():
-    whole = ImageSet("some", noise(2), None, noise(3, seed=1), np.arange(3))
+    whole: Any = ImageSet("some", noise(2), None, noise(3, seed=1), np.arange(3))
     images, labels = whole.split("test")
     assert np.array_equal(images, whole.x_test)
     assert np.array_equal(labels, [0, 1, 2])
 
 
 def test_missing_parts_are_explained():
-    few = ImageSet("few", noise(9))
+    few: Any = ImageSet("few", noise(9))
     assert len(few.split("train")[0]) == 9
     with pytest.raises(DataError, match="few has no test images"):
         few.split("test")

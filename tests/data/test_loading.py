@@ -1,5 +1,7 @@
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pooch
@@ -67,7 +69,7 @@ def test_a_decoded_set_is_kept_for_the_next_time(tmp_path, monkeypatch):
         calls.append(data_dir)
         return ImageSet("tiny", noise(3))
 
-    calls = []
+    calls: list[Path] = []
     monkeypatch.setitem(KNOWN_SETS, "tiny", KnownSet(load, ("tiny.npz",)))
     first, second = (load_images("tiny", data_dir=tmp_path) for _ in range(2))
     assert calls == [tmp_path]
@@ -101,7 +103,7 @@ def test_a_known_name_wins_over_a_folder_of_that_name(tmp_path, monkeypatch):
 def test_size_resizes_every_part(tmp_path, channels):
     grey = np.full((3, 10, 10, channels), 77, np.uint8)
     ImageSet("some", grey, x_test=grey[:2]).save(tmp_path / "some.npz")
-    images = load_images(tmp_path / "some.npz", size=4)
+    images: Any = load_images(tmp_path / "some.npz", size=4)
     assert images.x_train.shape == (3, 4, 4, channels)
     assert images.x_test.shape == (2, 4, 4, channels)
     assert images.x_valid is None

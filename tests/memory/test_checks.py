@@ -1,5 +1,7 @@
 """Bad input is refused at the boundary, with a sentence that says what was wrong and what was expected."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -93,12 +95,13 @@ def test_a_state_of_another_batch_is_refused():
         MIXTURE.write(CODES.expand(3, 5, 3), start=MIXTURE.prior_state((2,), dtype=torch.float64))
 
 
+ONE_AND_A_HALF: Any = 1.5
 WHOLE = "must be a whole number of at least 1, got"
 BAD_MEMORIES = {
     "no rows": (lambda: GaussianMemory(3, 0), f"rows {WHOLE} 0"),
     "negative clusters": (lambda: MixtureMemory(3, 2, -1), f"clusters {WHOLE} -1"),
     "no code": (lambda: CategoricalMemory(0, 2), f"code_size {WHOLE} 0"),
-    "half a row": (lambda: ShiftedGaussianMemory(3, 1.5), f"rows {WHOLE} 1.5"),
+    "half a row": (lambda: ShiftedGaussianMemory(3, ONE_AND_A_HALF), f"rows {WHOLE} 1.5"),
     "true rows": (lambda: GaussianMemory(3, True), f"rows {WHOLE} True"),
     "no partitions": (lambda: TreeMemory(4, 2, 2, 0), f"partitions {WHOLE} 0"),
     "partitions that do not divide": (

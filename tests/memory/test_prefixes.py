@@ -36,7 +36,7 @@ def by_dictionary(theta: torch.Tensor) -> list[dict[tuple[int, ...], torch.Tenso
     partitions, frames, clusters = theta.shape
     levels = []
     for g in range(partitions):
-        sums = defaultdict(lambda: torch.zeros(clusters, dtype=theta.dtype))
+        sums: dict[tuple[int, ...], torch.Tensor] = defaultdict(lambda: torch.zeros(clusters, dtype=theta.dtype))
         for t in range(frames):
             sums[tuple(int(theta[i, t].argmax()) for i in range(g))] += theta[g, t]
         levels.append(dict(sums))
@@ -161,6 +161,7 @@ def test_the_evidence_is_differentiable_and_finite_where_clusters_are_far_apart(
     evidence = counts.log_evidence(scores)
     evidence.sum().backward()
     assert evidence.isfinite().all()
+    assert scores.grad is not None
     assert scores.grad.isfinite().all()
 
 

@@ -159,14 +159,9 @@ def test_a_missing_file_is_named(tmp_path):
 # --- Whole or not at all --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("broken", ["os.fsync", "pathlib.Path.replace"])
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(saved, monkeypatch, broken):
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(saved, fill_disk):
     before = saved.read_bytes()
-
-    def fail(*args):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(broken, fail)
+    fill_disk()
     memory = GaussianMemory(3, 2)
     with pytest.raises(OSError, match="disk full"):
         save_memory(saved, memory, memory.prior_state())

@@ -1,6 +1,7 @@
 """How a write starts, how long it goes on, and where its stream comes from."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,8 +41,8 @@ def test_every_start_writes_and_is_reproducible(name, start):
 @every_memory
 def test_the_default_start_and_iterations_are_the_papers(name):
     problem = make_problem(name)
-    memory, codes = problem.memory, problem.codes
-    kind = memory.kind
+    memory: Any = problem.memory
+    codes, kind = problem.codes, memory.kind
     start = {"categorical": "data", "mixture": "kmeans++", "tree": "kmeans++"}.get(kind, "random")
     iterations = {"categorical": 2, "mixture": 10, "tree": 10}.get(kind, 50)
     expected, _ = memory.write(codes, iterations, start, generator=seeded())
@@ -108,7 +109,7 @@ def test_the_first_rows_are_as_wide_and_as_uncertain_as_the_references(memory, p
 
 
 def test_an_unknown_start_is_refused():
-    memory = MixtureMemory(3, 2, 2)
+    memory: Any = MixtureMemory(3, 2, 2)
     for write in (memory.write, memory.write_stream):
         with pytest.raises(ValueError, match=r"start must be one of prior, random, data, kmeans\+\+ .* got 'kmeans'"):
             write(normal(5, 3), start="kmeans")

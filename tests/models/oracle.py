@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.linalg import inv
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, MultivariateNormal, Normal, kl_divergence
+from torch.distributions import Bernoulli, Categorical, Distribution, MultivariateNormal, Normal, kl_divergence
 
 from vbmem.memory import Addresses, MemoryState
 from vbmem.memory.writing import VariationalMemory
-from vbmem.models import EpisodicModel
+from vbmem.models import DKM, VAE, EpisodicModel, NeuralStatistician
 from vbmem.nets import BernoulliPixels
 
 Terms = dict[str, Tensor]
@@ -28,7 +28,7 @@ def log_likelihood(model: EpisodicModel, codes: Tensor, frames: Tensor) -> Tenso
     for b, t in np.ndindex(*frames.shape[:2]):
         pixels = model.decoder(codes[b, t][None])
         if isinstance(pixels, BernoulliPixels):
-            density = Bernoulli(logits=pixels.logits[0])
+            density: Distribution = Bernoulli(logits=pixels.logits[0])
         else:
             density = Normal(pixels.mean[0], pixels.std[0])
         total[b] += density.log_prob(frames[b, t]).sum()
@@ -45,7 +45,7 @@ def standard_normal(like: Tensor) -> Normal:
     return Normal(torch.zeros_like(like), torch.ones_like(like))
 
 
-def vae(model: EpisodicModel, frames: Tensor, noise: Tensor) -> Terms:
+def vae(model: VAE, frames: Tensor, noise: Tensor) -> Terms:
     embeddings = embed(model, frames)
     kl = frames.new_zeros(len(frames))
     codes = torch.zeros_like(noise)
@@ -56,7 +56,8 @@ def vae(model: EpisodicModel, frames: Tensor, noise: Tensor) -> Terms:
     return {"log_likelihood": log_likelihood(model, codes, frames), "kl_codes": kl}
 
 
-def affine(layer: torch.nn.Linear, inputs: Tensor) -> Tensor:
+def affine(layer: torch.nn.Module, inputs: Tensor) -> Tensor:
+    assert isinstance(layer, torch.nn.Linear)
     return layer.weight @ inputs + (0 if layer.bias is None else layer.bias)
 
 
@@ -65,7 +66,7 @@ def two_layers(network: torch.nn.Sequential, inputs: Tensor) -> Tensor:
     return affine(output, affine(hidden, inputs).clamp_min(0))
 
 
-def statistician(model: EpisodicModel, frames: Tensor, context_noise: Tensor, code_noise: Tensor) -> Terms:
+def statistician(model: NeuralStatistician, frames: Tensor, context_noise: Tensor, code_noise: Tensor) -> Terms:
     embeddings = embed(model, frames)
     episodes, length = frames.shape[:2]
     kl_context, kl_codes = frames.new_zeros(episodes), frames.new_zeros(episodes)
@@ -102,7 +103,7 @@ def kanerva_address(z_t: np.ndarray, R: np.ndarray) -> np.ndarray:
     return inv(R @ R.T + np.eye(len(R))) @ R @ z_t
 
 
-def dkm(model: EpisodicModel, frames: Tensor, address_noise: Tensor, read_noise: Tensor) -> Terms:
+def dkm(model: DKM, frames: Tensor, address_noise: Tensor, read_noise: Tensor) -> Terms:
     embeddings = embed(model, frames)
     (episodes, length), (rows, size) = frames.shape[:2], model.row_mean.shape
     std = model.address_log_std.exp()
@@ -155,21 +156,20 @@ def memory_divergences(
                 terms["kl_weights"][b] += assignment[h] * kl_divergence(q, p)
             for c in range(C):
                 row = R[b, g, h, :, c]
-                q = Normal(means[b, t, g * C + c], variances[b, t, g * C + c].sqrt())
-                p = Normal(row @ weights + mu[b, g, h, c], noise_std)
+                code = Normal(means[b, t, g * C + c], variances[b, t, g * C + c].sqrt())
+                recalled = Normal(row @ weights + mu[b, g, h, c], noise_std)
                 # The variance of (M'w + b)_c adds to the expected square.
                 var = weights @ U[b, g, h] @ weights + row @ Sigma_w[b, g, h] @ row
                 var = var + torch.trace(U[b, g, h] @ Sigma_w[b, g, h]) + v[b, g, h]
-                terms["kl_codes"][b] += assignment[h] * (kl_divergence(q, p) + 0.5 * var / noise_std**2)
+                terms["kl_codes"][b] += assignment[h] * (kl_divergence(code, recalled) + 0.5 * var / noise_std**2)
     for b, g, h, c in np.ndindex(episodes, G, H, C):
         if K:
             q = MultivariateNormal(R[b, g, h, :, c], U[b, g, h])
             p = MultivariateNormal(torch.zeros(K, dtype=means.dtype), prior["row_var"] * identity)
             terms["kl_rows"][b] += kl_divergence(q, p)
         if loc_var is not None:
-            q = Normal(mu[b, g, h, c], v[b, g, h].sqrt())
-            p = Normal(torch.zeros_like(q.mean), loc_var**0.5)
-            terms["kl_locations"][b] += kl_divergence(q, p)
+            location = Normal(mu[b, g, h, c], v[b, g, h].sqrt())
+            terms["kl_locations"][b] += kl_divergence(location, Normal(torch.zeros_like(location.mean), loc_var**0.5))
     return terms
 
 

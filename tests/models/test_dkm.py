@@ -1,6 +1,7 @@
 """The Dynamic Kanerva Machine as a model: its write in NumPy, its read-out in distribution, its extra objective."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def test_the_bound_equals_the_oracle(likelihood):
 
 def test_a_case_worked_by_hand():
     """One row, one frame, codes of two coordinates: w = R.z / (R.R + 1), s = w^2 + 1, U = 1/s, R += w (z - w R) / s."""
-    model = DKMConfig(code_size=2, rows=1, filters=8).build(FrameFormat(8, 1)).double().eval()
+    model: Any = DKMConfig(code_size=2, rows=1, filters=8).build(FrameFormat(8, 1)).double().eval()
     z, r = (1.0, 2.0), (0.5, 0.5)
     model.embed = lambda pictures: torch.tensor([[z]], dtype=torch.float64)
     model.row_mean.copy_(torch.tensor([r]))

@@ -12,6 +12,7 @@ import vbmem
 from tiny import waves
 from vbmem.data.settings import DataConfig
 from vbmem.errors import ModelError
+from vbmem.models import MemoryModel
 from vbmem.models.directory import load_model, read_settings, save_model
 from vbmem.models.landed import landed_fingerprint
 from vbmem.train import read_run
@@ -24,6 +25,7 @@ SHAPES = {"mixture-model": (3, 8), "tree-model": (3, 8), "run": (3, 8, 1)}
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_landed_model_gives_the_codes_it_gave(name):
     saved, expected = load_model(LANDED / name), EXPECTED[name.removesuffix("-model")]
+    assert isinstance(saved.network, MemoryModel)
     with torch.no_grad():
         codes = saved.network.infer(waves(*SHAPES[name]).unsqueeze(0)).mean[0]
     torch.testing.assert_close(codes, torch.tensor(expected["codes"]), rtol=1e-5, atol=1e-5)

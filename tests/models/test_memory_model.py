@@ -119,7 +119,7 @@ class TestMeasures:
 
     @pytest.mark.parametrize("name", ["categorical", "mixture", "tree"])
     def test_the_share_of_clearly_clustered_codes_is_nearly_one(self, name):
-        model = make(name, **{"rows": 6} if name == "categorical" else {})
+        model = make(name, rows=6 if name == "categorical" else 2)
         model.head = FixedCodes(clustered(model.config.code_size))
         torch.manual_seed(0)
         assert (model(frames(B, 60)).measures["memory_share"] > 0.95).all()

@@ -1,5 +1,7 @@
 """What training asks of every model: gradients everywhere, binary frames, bfloat16 networks, compiled parts."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -108,7 +110,7 @@ def test_networks_in_bfloat16_leave_the_bound_in_float32(name):
 @every_model
 def test_compiled_parts_give_the_losses_and_gradients_of_eager_ones(name, monkeypatch):
     # A second iteration is compiled anew, for codes that have a history by then: once is enough.
-    changes = {"iterations": 2 if name == "mixture" else 1} if name in MEMORY_MODELS else {}
+    changes: dict[str, Any] = {"iterations": 2 if name == "mixture" else 1} if name in MEMORY_MODELS else {}
     eager, compiled = (make(name, **changes).float().train() for _ in range(2))
     calls = []
 
@@ -134,7 +136,7 @@ def test_compiled_parts_give_the_losses_and_gradients_of_eager_ones(name, monkey
     )
     assert compiled_grads.keys() == grads.keys()
     flat = [torch.cat([grad.flatten() for grad in each.values()]) for each in (grads, compiled_grads)]
-    assert torch.nn.functional.cosine_similarity(*flat, dim=0) > 1 - 1e-5
+    assert torch.nn.functional.cosine_similarity(flat[0], flat[1], dim=0) > 1 - 1e-5
     assert set(compiled.state_dict()) == set(eager.state_dict())
 
 

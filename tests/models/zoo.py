@@ -19,7 +19,7 @@ every_model = pytest.mark.parametrize("name", MODELS)
 every_memory_model = pytest.mark.parametrize("name", MEMORY_MODELS)
 
 
-def make(name: str, likelihood: Likelihood = "gaussian", channels: int = 1, **changes: object) -> Any:
+def make(name: str, likelihood: Likelihood = "gaussian", channels: int = 1, **changes: Any) -> Any:
     """In float64, and nearer to its initial weights: further away the statistician overflows."""
     return tiny_network(name, likelihood, channels, spread=0.1, **changes).double()
 

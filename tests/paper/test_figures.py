@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,6 +180,7 @@ def test_chains_draw_memory_addresses_and_codes_at_every_step() -> None:
 
 
 def test_the_animation_shows_every_step_and_holds_the_last(tmp_path: Path) -> None:
+    animation: Any
     with Image.open(draw(figure4, tmp_path, [TREE])[1]) as animation:
         assert animation.size == (side(2), TITLE + side(2))
         assert animation.n_frames == STEPS

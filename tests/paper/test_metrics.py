@@ -2,18 +2,20 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
 
 import vbmem
+import vbmem.paper.metrics.recall as recall
 from tiny import noise, seeded, tiny_network
 from vbmem.data import ImageSet
 from vbmem.errors import DataError, ModelError
 from vbmem.models import FrameFormat, SavedModel
 from vbmem.paper import metrics as module
-from vbmem.paper.metrics import draw_pictures, metrics, neighbours, recall, sampling, sizes
+from vbmem.paper.metrics import draw_pictures, metrics, neighbours, sampling, sizes
 from vbmem.paper.metrics.neighbours import coverage, hit_rate, nearest, precision
 from vbmem.paper.metrics.recall import damage, recall_errors
 from vbmem.paper.metrics.trial import Trial
@@ -55,6 +57,10 @@ def measure(models, data_dir, name="mixture", episodes=2, frames=6, console=None
     return metrics(str(models / name), episodes=episodes, frames=frames, **where, **options)
 
 
+def unjudged(ways, frames):
+    pytest.fail("nothing is judged here")
+
+
 class TestNeighbours:
     def test_nearest_is_that_of_brute_force_across_chunks(self, monkeypatch):
         monkeypatch.setattr(neighbours, "CHUNK", 7)
@@ -94,7 +100,8 @@ class TestNeighbours:
 class TestDamage:
     def test_is_what_it_says(self):
         frames = torch.rand(50, 3, 8, 8, generator=seeded())
-        damaged, known = ({name: pair[i] for name, pair in damage(frames, seeded(1)).items()} for i in (0, 1))
+        damaged = {name: frame for name, (frame, _) in damage(frames, seeded(1)).items()}
+        known: dict[str, Any] = {name: mask for name, (_, mask) in damage(frames, seeded(1)).items()}
         assert all(x.shape == frames.shape and 0 <= x.min() <= x.max() <= 1 for x in damaged.values())
         assert damaged["none"].equal(frames)
         half = damaged["right half grey"]
@@ -156,7 +163,7 @@ class TestMeasurement:
     def test_chance_is_another_memory_judged_by_this_episode(self, models):
         model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=seeded())
         memory, other = model.write(frames, generator=seeded()), model.write(1 - frames, generator=seeded())
-        ways = sampling.samples(Trial(model, frames, memory, other, None, seeded(7)))
+        ways = sampling.samples(Trial(model, frames, memory, other, unjudged, seeded(7)))
         again = seeded(7)
         assert ways["samples"].equal(model.generate(memory, 5, generator=again))
         model.read(memory, ways["samples"], 2, generator=again)
@@ -186,7 +193,7 @@ class TestMeasurement:
             return sample(self, state, n, generator, clusters=clusters)
 
         monkeypatch.setattr(type(memory.empty), "sample", spy)
-        sampling.joint_samples(Trial(model, frames, memory, memory, None, seeded(1)))
+        sampling.joint_samples(Trial(model, frames, memory, memory, unjudged, seeded(1)))
         *_, written, independent = drawn
         theta = memory.address(model.encode(frames).mean).assignment
         assert {*map(tuple, written.mT.tolist())} <= {*map(tuple, theta.argmax(-1).mT.tolist())}

@@ -3,6 +3,7 @@
 import json
 import statistics
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -165,12 +166,12 @@ class TestRuns:
 def test_a_row_is_trained_with_its_seed_and_tested_once(tmp_path, monkeypatch):
     """A small model on digits stands in for the preset."""
     asked = []
-    images = load_images("digits")
+    images: Any = load_images("digits")
     small = replace(images, x_train=images.x_train[:160], y_train=images.y_train[:160])
     config = RunConfig(DataConfig("digits", batch_size=2, episode_length=8), MODELS["vae"], (Stage(2),))
     monkeypatch.setattr(table1, "get_preset", lambda name: asked.append(name) or config)
     monkeypatch.setattr(table1, "load_images", lambda name, data_dir: small)
-    row = ("cifar10", "vae", 3, tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
+    row: Any = ("cifar10", "vae", 3, tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
     run = table1.run_row(*row)
     assert asked == ["cifar10-vae"]
     assert (run["dataset"], run["model"], run["seed"], run["epochs"]) == ("cifar10", "vae", 3, 2)

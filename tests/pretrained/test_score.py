@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -51,13 +52,15 @@ def test_a_score_is_the_sum_of_its_terms(kind):
     q, noise_var = model.encode(frames), float(memory.empty.noise_var)
 
     z = q.mean + q.var.sqrt() * torch.randn(4, 1, q.mean.shape[-1], generator=seeded()).squeeze(1)
-    pixels = model.network.decode(z)
+    pixels: Any = model.network.decode(z)
     expected = Normal(pixels.mean, pixels.std).log_prob(frames).sum((1, 2, 3)).double()
     entropy = Normal(q.mean.double(), q.var.double().sqrt()).entropy().sum(-1)
     expected += entropy
     partitions = list(in_partitions(memory, q))
     for t in range(4):
-        reached = [log_integrals(*state, means[t], variances[t], noise_var) for *state, means, variances in partitions]
+        reached = [
+            log_integrals(R, U, b, v, means[t], variances[t], noise_var) for R, U, b, v, means, variances in partitions
+        ]
         terms = []
         for choice in itertools.product(range(memory.empty.layout[0]), repeat=len(partitions)):
             prefix = torch.tensor([choice])
@@ -94,9 +97,8 @@ def log_evidence(model, memory, frame, count):
 
 def test_a_score_is_a_lower_bound_on_the_evidence():
     model = tiny_model()
-    model.network.decoder.to_pixels.weight *= (
-        0.3  # an untrained q(z) is near the posterior only where pixels say little
-    )
+    decoder: Any = model.network.decoder
+    decoder.to_pixels.weight *= 0.3  # an untrained q(z) is near the posterior only where pixels say little
     memory = model.write(waves(12, 8), generator=seeded())
     frames = torch.cat([waves(3, 8), waves(2, 8, seed=5)])
     bounds = model.score(memory, frames, samples=100, generator=seeded()).tolist()

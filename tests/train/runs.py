@@ -9,6 +9,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -24,14 +25,14 @@ FEW = dataclasses.replace(DATA, episodes="repeats", sources_per_episode=2)  # of
 TRAINED = {name: MODELS[name] for name in ("vae", "statistician", "dkm", "gaussian", "mixture")}
 
 
-def trained(config: RunConfig, run_dir: Path, **options) -> Trainer:
+def trained(config: RunConfig, run_dir: Path, **options) -> Any:
     """A trainer after its run."""
     made = tiny_trainer(config, run_dir, **options)
     made.run()
     return made
 
 
-def log_lines(run_dir: Path) -> list[dict]:
+def log_lines(run_dir: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
 
 
@@ -53,7 +54,7 @@ def assert_same_remains(one: Path, other: Path) -> None:
 class GivenBounds:
     """Stands in for a validation: tells the given bounds in turn and remembers the weights it was shown."""
 
-    def __init__(self, made: Trainer, bounds: list[float]) -> None:
+    def __init__(self, made: Any, bounds: list[float]) -> None:
         self.made, self.bounds = made, bounds
         self.weights: list[dict[str, torch.Tensor]] = []
         made.validate = self

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def expected_statistics(made, batches):
 
     handles = [norm.register_forward_pre_hook(look) for norm in layers.values()]
     made.model.train()
-    sums = {}
+    sums: dict[str, Any] = {}
     for indices in batches:
         made.model(made.source.frames(indices))
         for name, norm in layers.items():

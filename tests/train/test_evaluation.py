@@ -136,6 +136,7 @@ def test_a_model_that_sees_binary_frames_is_evaluated_on_binary_frames(tmp_path)
     save_model(load_model(tmp_path / "run"), tmp_path / "saved")
     for name in ("run", "saved"):
         saved = load_model(tmp_path / name)
+        assert saved.data is not None
         saved.network.register_forward_hook(lambda _, inputs, evidence: seen.append(inputs[0]))
         evaluate(saved.network, saved.data, squares(), "valid", saved.seed)
     assert seen

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 import types
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,6 +13,12 @@ from rich.console import Console
 from tiny import tiny_run
 from train.runs import log_lines, trained
 from vbmem.train.log import Display, RunLog
+
+
+def shown(console: Console) -> str:
+    """What was written to a console over a string."""
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +97,7 @@ class FakeWriter:
 
 def test_with_tensorboard_every_number_is_a_curve(tmp_path, monkeypatch):
     made = []
-    module = types.ModuleType("torch.utils.tensorboard")
+    module: Any = types.ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = lambda directory: made.append(FakeWriter(directory)) or made[-1]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
@@ -116,8 +123,8 @@ def test_the_display_works_where_there_is_no_terminal():
         display.show("epoch 1", 1, 3, "bound 1.0")
         display.say("epoch 1 is over")
         display.show("epoch 2", 0, 3, "bound nan")
-    assert "epoch 1 is over\n" in console.file.getvalue()
-    assert "\x1b" not in console.file.getvalue()
+    assert "epoch 1 is over\n" in shown(console)
+    assert "\x1b" not in shown(console)
 
 
 def test_the_display_works_in_a_terminal():
@@ -125,7 +132,7 @@ def test_the_display_works_in_a_terminal():
     with Display(console, batches=3) as display:
         display.show("epoch 1", 1, 3, "bound 1.0   9 frames/s")
         display.say("epoch 1 is over")
-    said = console.file.getvalue()
+    said = shown(console)
     assert "epoch 1 is over" in said
     assert "1/3" in said
     assert "9 frames/s" in said
@@ -135,14 +142,14 @@ def test_the_display_gives_the_terminal_back_after_an_error():
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with pytest.raises(RuntimeError, match="broken"), Display(console, batches=3):
         raise RuntimeError("broken")
-    assert console.file.getvalue().count("\x1b[?25l") == console.file.getvalue().count("\x1b[?25h") == 1
+    assert shown(console).count("\x1b[?25l") == shown(console).count("\x1b[?25h") == 1
 
 
 def test_long_lines_are_not_broken():
     console = Console(file=io.StringIO(), width=40)
     with Display(console, batches=3) as display:
         display.say("word " * 50)
-    assert "word " * 50 in console.file.getvalue()
+    assert "word " * 50 in shown(console)
 
 
 @pytest.mark.parametrize("run_dir", ["runs/vae[old]", "runs[/b]"])
@@ -150,4 +157,4 @@ def test_directories_are_named_as_they_are(run_dir):
     console = Console(file=io.StringIO())
     with Display(console, batches=3) as display:
         display.say(f"go on with --run-dir {run_dir}")
-    assert f"go on with --run-dir {run_dir}\n" in console.file.getvalue()
+    assert f"go on with --run-dir {run_dir}\n" in shown(console)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tiny import squares, tiny_run, tiny_trainer
+from tiny import MODELS, squares, tiny_run, tiny_trainer
 from train.runs import assert_same_remains, log_lines, trained
 from vbmem.errors import CheckpointError, ModelError
 from vbmem.models import Regulariser
@@ -99,7 +99,7 @@ def test_a_new_run_does_not_overwrite_another(finished):
         replace(CONFIG, stages=(Stage(3, 1e-2),)),
         replace(CONFIG, stages=(Stage(2, 1e-2, Regulariser()),)),
         replace(CONFIG, data=replace(CONFIG.data, episode_length=2)),
-        replace(CONFIG, model=replace(CONFIG.model, filters=4)),
+        replace(CONFIG, model=replace(MODELS["vae"], filters=4)),
     ],
     ids=["seed", "clip", "epochs", "regulariser", "data", "model"],
 )
@@ -189,7 +189,7 @@ def test_a_foreign_checkpoint_is_named(save, finished):
 def test_weights_of_another_model_are_named(finished):
     """A model.safetensors that was copied from elsewhere."""
     elsewhere = finished / "elsewhere"
-    trained(replace(CONFIG, model=replace(CONFIG.model, filters=4)), elsewhere)
+    trained(replace(CONFIG, model=replace(MODELS["vae"], filters=4)), elsewhere)
     path = finished / "model.safetensors"
     path.write_bytes((elsewhere / "model.safetensors").read_bytes())
     with pytest.raises(ModelError, match=r"does not hold the weights that its config\.json describes") as caught:
