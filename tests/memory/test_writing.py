@@ -131,7 +131,12 @@ def test_tol_stops_early_and_close_to_the_end(monkeypatch):
     memory, codes = problem.memory, problem.codes
     taken = []
     original = engine.global_step
-    monkeypatch.setattr(engine, "global_step", lambda *args: taken.append(1) or original(*args))
+
+    def counted(*args):
+        taken.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(engine, "global_step", counted)
 
     state, addresses = memory.write(codes, 500, problem.state, tol=1e-7)
     steps = len(taken)

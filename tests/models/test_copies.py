@@ -54,7 +54,12 @@ def test_codes_and_frames_are_copied_in_step(name):
     model, pictures, paired = make(name), frames(), []
     means = model.head(model.embed(pictures)).mean
     model.head = FixedCodes(means, var=1e-20)
-    model.score = lambda codes, scored: paired.append((codes, scored)) or scored.sum((1, 2, 3, 4))
+
+    def score(codes, scored):
+        paired.append((codes, scored))
+        return scored.sum((1, 2, 3, 4))
+
+    model.score = score
     model(pictures, copies=2)
     ((codes, scored),) = paired
     assert torch.equal(scored, torch.cat([pictures, pictures]))

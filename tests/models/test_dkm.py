@@ -63,7 +63,12 @@ class TestReadOut:
         if fixed_weights:
             model.address_log_std.data.fill_(-20.0)
         read = []
-        model.score = lambda codes, _: read.append(codes) or codes.sum((-1, -2))
+
+        def score(codes, _):
+            read.append(codes)
+            return codes.sum((-1, -2))
+
+        model.score = score
         with torch.no_grad():
             model(pictures, self.COUNT)
             codes = model.embed(pictures)[0].numpy()

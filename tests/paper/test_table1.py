@@ -169,7 +169,12 @@ def test_a_row_is_trained_with_its_seed_and_tested_once(tmp_path, monkeypatch):
     images: Any = load_images("digits")
     small = replace(images, x_train=images.x_train[:160], y_train=images.y_train[:160])
     config = RunConfig(DataConfig("digits", batch_size=2, episode_length=8), MODELS["vae"], (Stage(2),))
-    monkeypatch.setattr(table1, "get_preset", lambda name: asked.append(name) or config)
+
+    def get_preset(name):
+        asked.append(name)
+        return config
+
+    monkeypatch.setattr(table1, "get_preset", get_preset)
     monkeypatch.setattr(table1, "load_images", lambda name, data_dir: small)
     row: Any = ("cifar10", "vae", 3, tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
     run = table1.run_row(*row)

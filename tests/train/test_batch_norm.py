@@ -152,7 +152,12 @@ def test_weights_that_moved_fast_are_validated_and_kept_with_statistics_of_their
     """Measured anew, with the draws there were, they are the same; those of the last weights are others."""
     made = tiny_trainer(tiny_run(epochs=1, averaging=averaging), tmp_path)
     given, fresh, random = GivenBounds(made, [1.0]), made.fresh_statistics, []
-    made.fresh_statistics = lambda batches: (random.append(torch.get_rng_state()), fresh(batches))[1]
+
+    def noted(batches):
+        random.append(torch.get_rng_state())
+        return fresh(batches)
+
+    made.fresh_statistics = noted
     made.run()
     model = load_model(tmp_path).network
     best = statistics(model)

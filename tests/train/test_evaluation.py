@@ -52,7 +52,12 @@ def test_one_pass_shows_every_picture_once(monkeypatch):
     evaluation = made(MODELS["vae"])
     shown = []
     original = EpisodeSource.frames
-    monkeypatch.setattr(EpisodeSource, "frames", lambda source, i: (shown.append(i), original(source, i))[1])
+
+    def noted(source, indices):
+        shown.append(indices)
+        return original(source, indices)
+
+    monkeypatch.setattr(EpisodeSource, "frames", noted)
     evaluation = Evaluation(evaluation.model, evaluation.source)
     evaluation(0)
     assert torch.cat(shown).flatten().sort().values.tolist() == list(range(72))

@@ -97,8 +97,13 @@ class FakeWriter:
 
 def test_with_tensorboard_every_number_is_a_curve(tmp_path, monkeypatch):
     made = []
+
+    def make_writer(directory):
+        made.append(FakeWriter(directory))
+        return made[-1]
+
     module: Any = types.ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = lambda directory: made.append(FakeWriter(directory)) or made[-1]
+    module.SummaryWriter = make_writer
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     trained(tiny_run(epochs=2), tmp_path)

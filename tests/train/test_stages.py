@@ -243,7 +243,12 @@ def test_an_epoch_shows_every_batch_once(tmp_path, monkeypatch):
     made = trainer(tiny_run(epochs=2), tmp_path)
     seen = []
     original = TrainingStep.__call__
-    monkeypatch.setattr(TrainingStep, "__call__", lambda step, i: (seen.append(i), original(step, i))[1])
+
+    def noted(step, indices):
+        seen.append(indices)
+        return original(step, indices)
+
+    monkeypatch.setattr(TrainingStep, "__call__", noted)
     made.run()
     expected = torch.cat([made.source.epoch_indices(epoch) for epoch in (0, 1)])
     assert len(seen) == 4
