@@ -16,9 +16,9 @@ os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 def run(monkeypatch, capsys):
     """Call the entry point in this process: exit code, standard output, standard error."""
 
-    def call(*arguments: str) -> tuple[int, str, str]:
+    def call(*arguments: str) -> tuple[int | str, str, str]:
         monkeypatch.setattr(sys, "argv", ["vbmem", *arguments])
-        code = 0
+        code: int | str = 0
         try:
             cli.main()
         except SystemExit as exit:
@@ -26,3 +26,13 @@ def run(monkeypatch, capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture(params=["os.fsync", "pathlib.Path.replace"])
+def fill_disk(request, monkeypatch):
+    """Once called, no file can be saved: either it cannot be written, or not put in the place of the old one."""
+
+    def fail(*args):
+        raise OSError("disk full")
+
+    return lambda: monkeypatch.setattr(request.param, fail)

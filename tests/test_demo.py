@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,11 +37,14 @@ def test_it_says_how_long_the_write_took_and_how_much_is_kept(page: tuple[Path, 
 
 
 def test_what_was_written_scores_higher_than_another_photograph(page: tuple[Path, str]) -> None:
-    written, other = map(int, re.search(r"mean score: (-?\d+) nats .* (-?\d+) for", page[1]).groups())
+    found = re.search(r"mean score: (-?\d+) nats .* (-?\d+) for", page[1])
+    assert found
+    written, other = map(int, found.groups())
     assert written > other + 1000
 
 
 def test_the_animation_has_a_frame_for_every_read(page: tuple[Path, str]) -> None:
+    animation: Any
     with Image.open(page[0].parent / "reading.gif") as animation:
         assert animation.n_frames == demo.STEPS + 1
 

@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlparse
@@ -72,8 +72,8 @@ def test_a_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None
     for block, after in zip(found, [*found[1:], None], strict=True):
         if block.language == "python":
             ends = block.line + block.text.count("\n") + 1
-            told = after is not None and after.language == "text" and after.line <= ends + 2
-            script.append((block.line, block.text, after.text if told else None, page not in SITE))
+            told = after.text if after and after.language == "text" and after.line <= ends + 2 else None
+            script.append((block.line, block.text, told, page not in SITE))
     command = [sys.executable, "-W", "error", "-c", RUNNER]
     result = subprocess.run(
         command, input=json.dumps(script), cwd=tmp_path, capture_output=True, text=True, timeout=120
@@ -101,7 +101,9 @@ def commands(page: Path) -> Iterator[str]:
 
 def parse(arguments: list[str]) -> None:
     """What the command line makes of its arguments, short of running the command; exits where it would refuse them."""
-    idle = {known: functools.wraps(command)(lambda **_: None) for known, command in find_commands().items()}
+    idle: dict[str, Callable[..., None]] = {
+        known: functools.wraps(command)(lambda **_: None) for known, command in find_commands().items()
+    }
     tyro.extras.subcommand_cli_from_dict(idle, args=arguments)
 
 

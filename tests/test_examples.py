@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,11 +22,11 @@ nbformat.write(notebook, "done.ipynb")
 """
 
 
-def code_cells(path: Path) -> list[dict]:
+def code_cells(path: Path) -> list[dict[str, Any]]:
     return [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
 
 
-def shown(cell: dict) -> list[str]:
+def shown(cell: dict[str, Any]) -> list[str]:
     """What a cell prints, but for its numbers; of pictures their kind."""
     texts = ["".join(output["text"]) if "text" in output else str(sorted(output["data"])) for output in cell["outputs"]]
     return [" ".join(re.sub(r"-?\d[\d.,]*", "#", text).split()) for text in texts]

@@ -1,13 +1,14 @@
 """Tables for people to read."""
 
 import io
+from typing import Any
 
 from rich.console import Console
 
 from vbmem.tables import table
 
 
-def printed(*args: object, **options: object) -> str:
+def printed(*args: Any, **options: Any) -> str:
     console = Console(file=io.StringIO(), record=True, width=60)
     console.print(table(*args, **options))
     return console.export_text()

@@ -1,7 +1,6 @@
 """write, generate, read, score, models and export, through the parser that the command line uses."""
 
 import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -11,15 +10,12 @@ import pytest
 import torch
 import tyro
 from PIL import Image
-from rich.console import Console
 
 import vbmem
+from tiny import MODELS, seeded, tiny_run, tiny_trainer
 from vbmem.commands import find_commands
-from vbmem.data import ImageSet
 from vbmem.data.examples import photograph_crops
-from vbmem.models import MemoryConfig
 from vbmem.sheets import MARGIN, grid, save_picture
-from vbmem.train import DataConfig, RunConfig, Stage, Trainer
 
 
 def run(name: str, *arguments: object) -> None:
@@ -56,12 +52,9 @@ def memory(pictures) -> Path:
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory) -> Path:
-    """A tiny training run on noise of 8 x 8 pixels."""
+    """A tiny training run on squares of 8 x 8 pixels."""
     path = tmp_path_factory.mktemp("runs") / "my-run"
-    images = ImageSet("noise", np.random.default_rng(0).integers(0, 256, (80, 8, 8, 1), np.uint8))
-    model = MemoryConfig("mixture", code_size=4, rows=2, clusters=2, iterations=2, filters=4)
-    config = RunConfig(DataConfig("noise", batch_size=2, episode_length=4), model, (Stage(1),))
-    Trainer(config, images, path, torch.device("cpu"), console=Console(file=io.StringIO())).run()
+    tiny_trainer(tiny_run(MODELS["mixture"], epochs=1), path).run()
     return path
 
 
@@ -73,9 +66,10 @@ def test_write_says_what_it_did_and_leaves_the_memory(pictures, tmp_path, capsys
     out = capsys.readouterr().out
     assert re.search(r"wrote 12 frames into .*my\.memory, \d+ kB: \d+ ms to encode, \d+ ms to write", out)
     usage = re.search(r"frames in each cluster: ([\d ]+)", out)
+    assert usage is not None
     assert sum(map(int, usage[1].split())) == pytest.approx(12, abs=1)
     model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(tmp_path / "my.memory")
-    expected = model.write(pictures, generator=torch.Generator().manual_seed(3))
+    expected = model.write(pictures, generator=seeded(3))
     assert torch.equal(written.state.loc_mean, expected.state.loc_mean)
     assert (written.model, written.frames) == ("cifar10-mixture", 12)
 
@@ -131,14 +125,14 @@ def test_generate_draws_a_sheet(memory, tmp_path, monkeypatch, capsys):
 
 def test_generate_follows_its_seed_and_can_show_means(memory, tmp_path):
     contents = []
-    for index, options in enumerate(([], [], ["--seed", 1], ["--means"])):
-        run("generate", memory, "-n", 4, "-o", tmp_path / f"{index}.png", *options)
+    for index, options in enumerate(["", "", "--seed 1", "--means"]):
+        run("generate", memory, "-n", 4, "-o", tmp_path / f"{index}.png", *options.split())
         contents.append((tmp_path / f"{index}.png").read_bytes())
     assert contents[0] == contents[1]
     assert len(set(contents)) == 3
     model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(memory)
-    draws = {"sample": False, "generator": torch.Generator().manual_seed(0)}
-    save_picture(grid(model.generate(written, 4, **draws), 2, scale=2), tmp_path / "means.png")
+    means = model.generate(written, 4, sample=False, generator=seeded())
+    save_picture(grid(means, 2, scale=2), tmp_path / "means.png")
     assert (tmp_path / "means.png").read_bytes() == contents[3]
 
 
@@ -197,7 +191,7 @@ def test_score_gives_every_file_its_own_score(memory, pictures, capsys):
     ranked = json.loads(capsys.readouterr().out)
     model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(memory)
     for row in (ranked[0], ranked[-1]):
-        alone = model.score(written, pictures / row["file"], samples=20, generator=torch.Generator().manual_seed(0))
+        alone = model.score(written, pictures / row["file"], samples=20, generator=seeded(0))
         assert row["nats"] == pytest.approx(float(alone), abs=100)
     assert ranked[-1]["nats"] - ranked[0]["nats"] > 300
 

@@ -1,7 +1,10 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from tiny import noise
 from vbmem.data import load_images, read_picture
 from vbmem.errors import DataError
 
@@ -137,7 +140,8 @@ def test_subfolders_are_labels(tmp_path):
     for name in ["dog/1.png", "cat/2.png", "cat/old/3.png", "dog/0.png"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("L", (4, 4)).save(tmp_path / name)
-    assert load_images(tmp_path, size=4, progress=False).y_train.tolist() == [0, 0, 1, 1]
+    images: Any = load_images(tmp_path, size=4, progress=False)
+    assert images.y_train.tolist() == [0, 0, 1, 1]
     Image.new("L", (4, 4)).save(tmp_path / "stray.png")
     assert load_images(tmp_path, size=4, progress=False).y_train is None
 
@@ -158,9 +162,9 @@ def test_an_empty_folder_is_a_data_error(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["text", "truncated", "empty", "postscript"])
-def test_an_unreadable_picture_is_named(folder, damage, random_images):
+def test_an_unreadable_picture_is_named(folder, damage):
     bad = folder / "bad.png"
-    Image.fromarray(random_images(1, size=64)[0]).save(bad)
+    Image.fromarray(noise(1, size=64)[0]).save(bad)
     contents = {
         "text": b"I am a text file\n" * 100,
         "truncated": bad.read_bytes()[:-3000],

@@ -1,10 +1,12 @@
 import os
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tiny import noise
 from vbmem.data import ImageSet
 from vbmem.errors import DataError
 
@@ -12,7 +14,7 @@ from vbmem.errors import DataError
 @given(count=st.integers(10, 2000))
 def test_train_and_valid_cut_the_training_part_at_nine_tenths(count):
     images = np.zeros((count, 1, 1, 1), np.uint8)
-    whole = ImageSet("some", images, np.arange(count))
+    whole: Any = ImageSet("some", images, np.arange(count))
     (x_train, y_train), (x_valid, y_valid) = whole.split("train"), whole.split("valid")
     assert len(x_valid) == count // 10
     assert len(x_train) == len(y_train) == count - count // 10
@@ -25,20 +27,20 @@ def test_split_sizes_are_the_papers(count, train):
     assert len(ImageSet("some", images).split("train")[0]) == train
 
 
-def test_official_validation_part_is_kept_but_not_used(random_images):
-    whole = ImageSet("faces", random_images(20), x_valid=random_images(5, seed=1))
+def test_official_validation_part_is_kept_but_not_used():
+    whole = ImageSet("faces", noise(20), x_valid=noise(5, seed=1))
     assert np.array_equal(whole.split("valid")[0], whole.x_train[18:])
 
 
-def test_test_part_is_the_official_one(random_images):
-    whole = ImageSet("some", random_images(2), None, random_images(3, seed=1), np.arange(3))
+def test_test_part_is_the_official_one():
+    whole: Any = ImageSet("some", noise(2), None, noise(3, seed=1), np.arange(3))
     images, labels = whole.split("test")
     assert np.array_equal(images, whole.x_test)
     assert np.array_equal(labels, [0, 1, 2])
 
 
-def test_missing_parts_are_explained(random_images):
-    few = ImageSet("few", random_images(9))
+def test_missing_parts_are_explained():
+    few: Any = ImageSet("few", noise(9))
     assert len(few.split("train")[0]) == 9
     with pytest.raises(DataError, match="few has no test images"):
         few.split("test")
@@ -64,23 +66,23 @@ def test_images_of_a_wrong_shape_or_type_are_refused(images):
 
 
 @pytest.mark.parametrize("labels", [np.arange(4), np.zeros(3), np.zeros((3, 1), int)])
-def test_labels_that_do_not_fit_are_refused(labels, random_images):
+def test_labels_that_do_not_fit_are_refused(labels):
     with pytest.raises(DataError, match=r"y_train is .* each of the 3 images"):
-        ImageSet("bad", random_images(3), labels)
+        ImageSet("bad", noise(3), labels)
 
 
-def test_parts_of_different_picture_sizes_are_refused(random_images):
+def test_parts_of_different_picture_sizes_are_refused():
     with pytest.raises(DataError, match="bring them to one size"):
-        ImageSet("bad", random_images(3), None, random_images(3, size=9))
+        ImageSet("bad", noise(3), None, noise(3, size=9))
 
 
-def test_labels_without_images_are_refused(random_images):
+def test_labels_without_images_are_refused():
     with pytest.raises(DataError, match="x_test is missing"):
-        ImageSet("bad", random_images(3), y_test=np.arange(3))
+        ImageSet("bad", noise(3), y_test=np.arange(3))
 
 
-def test_a_saved_set_comes_back(tmp_path, random_images):
-    saved = ImageSet("mine", random_images(3), np.arange(3), x_valid=random_images(2))
+def test_a_saved_set_comes_back(tmp_path):
+    saved = ImageSet("mine", noise(3), np.arange(3), x_valid=noise(2))
     saved.save(tmp_path / "new" / "file.npz")
     loaded = ImageSet.from_npz(tmp_path / "new" / "file.npz")
     assert loaded.name == "mine"
@@ -90,9 +92,9 @@ def test_a_saved_set_comes_back(tmp_path, random_images):
     assert os.listdir(tmp_path / "new") == ["file.npz"]
 
 
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, random_images, monkeypatch):
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "set.npz"
-    ImageSet("old", random_images(3)).save(path)
+    ImageSet("old", noise(3)).save(path)
 
     def full_disk(file, **arrays):
         file.write(b"half")
@@ -100,15 +102,15 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, random_ima
 
     monkeypatch.setattr(np, "savez", full_disk)
     with pytest.raises(DataError, match="No space left"):
-        ImageSet("new", random_images(3)).save(path)
+        ImageSet("new", noise(3)).save(path)
     assert ImageSet.from_npz(path).name == "old"
     assert os.listdir(tmp_path) == ["set.npz"]
 
 
-def test_saving_below_a_file_is_a_data_error(tmp_path, random_images):
+def test_saving_below_a_file_is_a_data_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="cannot write"):
-        ImageSet("some", random_images(3)).save(tmp_path / "file" / "set.npz")
+        ImageSet("some", noise(3)).save(tmp_path / "file" / "set.npz")
 
 
 def test_a_foreign_npz_is_called_after_its_file_and_may_lack_the_channel_axis(tmp_path):
@@ -119,18 +121,18 @@ def test_a_foreign_npz_is_called_after_its_file_and_may_lack_the_channel_axis(tm
 
 
 @pytest.mark.parametrize("kept", [0, 3, 0.5, 0.99])
-def test_a_truncated_npz_is_a_data_error_that_names_it(tmp_path, random_images, kept):
+def test_a_truncated_npz_is_a_data_error_that_names_it(tmp_path, kept):
     path = tmp_path / "set.npz"
-    ImageSet("some", random_images(20)).save(path)
+    ImageSet("some", noise(20)).save(path)
     whole = path.read_bytes()
     path.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
     with pytest.raises(DataError, match=r"set\.npz is damaged .* delete it"):
         ImageSet.from_npz(path)
 
 
-def test_a_flipped_byte_in_the_pixels_is_noticed(tmp_path, random_images):
+def test_a_flipped_byte_in_the_pixels_is_noticed(tmp_path):
     path = tmp_path / "set.npz"
-    ImageSet("some", random_images(20)).save(path)
+    ImageSet("some", noise(20)).save(path)
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     path.write_bytes(damaged)

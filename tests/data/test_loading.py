@@ -1,10 +1,13 @@
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pooch
 import pytest
 
+from tiny import noise
 from vbmem.data import ImageSet, load_images
 from vbmem.data.known import KNOWN_SETS, KnownSet
 from vbmem.errors import DataError
@@ -31,8 +34,8 @@ def test_an_array_of_floats_is_refused():
         load_images(np.zeros((5, 8, 8)))
 
 
-def test_an_npz_path_is_an_image_set(tmp_path, random_images):
-    ImageSet("mine", random_images(3)).save(tmp_path / "mine.npz")
+def test_an_npz_path_is_an_image_set(tmp_path):
+    ImageSet("mine", noise(3)).save(tmp_path / "mine.npz")
     assert load_images(tmp_path / "mine.npz").name == "mine"
     assert load_images(str(tmp_path / "mine.npz")).name == "mine"
 
@@ -41,14 +44,14 @@ def test_an_npz_path_is_an_image_set(tmp_path, random_images):
     ("name", "file"),
     [("cifar10", "cifar10.npz"), ("celeba", "celeba32.npz"), ("omniglot", "omniglot28.npz"), ("mnist", "mnist.npz")],
 )
-def test_a_known_set_is_found_in_the_data_directory(name, file, tmp_path, random_images, no_network):
-    np.savez(tmp_path / file, x_train=random_images(3))
+def test_a_known_set_is_found_in_the_data_directory(name, file, tmp_path, no_network):
+    np.savez(tmp_path / file, x_train=noise(3))
     assert load_images(name, data_dir=tmp_path).name == name
 
 
-def test_data_dir_wins_over_the_environment_and_that_over_the_cache(tmp_path, empty_cache, random_images, monkeypatch):
+def test_data_dir_wins_over_the_environment_and_that_over_the_cache(tmp_path, empty_cache, monkeypatch):
     for count, folder in [(1, "given"), (2, "environment"), (3, "cache")]:
-        ImageSet("mnist", random_images(count)).save(tmp_path / folder / "mnist.npz")
+        ImageSet("mnist", noise(count)).save(tmp_path / folder / "mnist.npz")
     assert len(load_images("mnist").x_train) == 3
     monkeypatch.setenv("VBMEM_DATA", str(tmp_path / "environment"))
     assert len(load_images("mnist").x_train) == 2
@@ -61,12 +64,12 @@ def test_without_a_network_every_known_set_says_what_to_fetch(name, tmp_path, no
         load_images(name, data_dir=tmp_path, progress=False)
 
 
-def test_a_decoded_set_is_kept_for_the_next_time(tmp_path, random_images, monkeypatch):
+def test_a_decoded_set_is_kept_for_the_next_time(tmp_path, monkeypatch):
     def load(data_dir, progress):
         calls.append(data_dir)
-        return ImageSet("tiny", random_images(3))
+        return ImageSet("tiny", noise(3))
 
-    calls = []
+    calls: list[Path] = []
     monkeypatch.setitem(KNOWN_SETS, "tiny", KnownSet(load, ("tiny.npz",)))
     first, second = (load_images("tiny", data_dir=tmp_path) for _ in range(2))
     assert calls == [tmp_path]
@@ -97,10 +100,10 @@ def test_a_known_name_wins_over_a_folder_of_that_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_size_resizes_every_part(random_images, tmp_path, channels):
+def test_size_resizes_every_part(tmp_path, channels):
     grey = np.full((3, 10, 10, channels), 77, np.uint8)
     ImageSet("some", grey, x_test=grey[:2]).save(tmp_path / "some.npz")
-    images = load_images(tmp_path / "some.npz", size=4)
+    images: Any = load_images(tmp_path / "some.npz", size=4)
     assert images.x_train.shape == (3, 4, 4, channels)
     assert images.x_test.shape == (2, 4, 4, channels)
     assert images.x_valid is None

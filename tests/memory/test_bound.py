@@ -4,11 +4,11 @@ import itertools
 import math
 
 import numpy as np
-import oracle
 import pytest
 import torch
-from zoo import MEMORIES, close, every_memory, make_problem, normal, over_sizes, random_addresses, variances
 
+from memory import oracle
+from memory.zoo import MEMORIES, close, every_memory, make_problem, normal, over_sizes, random_addresses, variances
 from vbmem.memory import CategoricalMemory, GaussianMemory, MixtureMemory
 
 
@@ -30,8 +30,8 @@ def test_every_term_is_the_one_written_out(name, with_code_var, sizes):
             var = problem.memory.split(code_var)[index].numpy()
         for term, value in oracle.bound(z, q, prior, var).items():
             expected[term][episode] += value
-    for term, value in expected.items():
-        close(terms[term], value)
+    for term, total in expected.items():
+        close(terms[term], total)
     divergences = sum(value for term, value in expected.items() if term != "log_likelihood")
     close(terms["total"], expected.get("log_likelihood", 0) - divergences)
 
@@ -129,13 +129,13 @@ def test_the_bound_stays_below_the_log_evidence(name, seed):
 
 
 def test_a_categorical_memory_of_one_row_has_a_tight_bound():
-    memory = CategoricalMemory(3, 1, noise_var=0.7, row_var=1.9, row_mean=normal(1, 3, seed=2))
-    codes = normal(5, 3)
+    row_mean, codes = normal(1, 3, seed=2), normal(5, 3)
+    memory = CategoricalMemory(3, 1, noise_var=0.7, row_var=1.9, row_mean=row_mean)
     state, addresses = memory.write(codes, 1)
     evidence = 0.0
     for c in range(3):
         cov = 0.7 * np.eye(5) + 1.9
-        shift = (codes[:, c] - memory.row_mean[0, c]).numpy()
+        shift = (codes[:, c] - row_mean[0, c]).numpy()
         evidence += -0.5 * (shift @ np.linalg.solve(cov, shift) + np.linalg.slogdet(2 * np.pi * cov)[1])
     assert memory.bound(codes, state, addresses).total.item() == pytest.approx(evidence, rel=1e-12)
 
@@ -200,6 +200,7 @@ def test_expected_divergence_of_the_codes_is_the_mean_of_sampled_ones(name):
     sampled = kl.flatten(1).sum(-1)
 
     exact = memory.bound(problem.codes, state, addresses, code_var).kl_codes
+    assert exact is not None
     standard_error = sampled.std() / math.sqrt(draws)
     assert abs(sampled.mean() - exact) < 4 * standard_error
     assert standard_error < 0.02 * exact

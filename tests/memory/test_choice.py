@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from zoo import Sizes, close, make_problem, normal
 
+from memory.zoo import Sizes, close, make_problem, normal
 from vbmem import load_memory, save_memory
 from vbmem.memory import CategoricalMemory, Choice, MixtureMemory, TreeMemory, UniformChoice, WeightedChoice
 from vbmem.memory import engine as steps

@@ -1,11 +1,15 @@
 """One model behind five memories, and what must not matter: order, offset, batching, masking, chunking, sharding."""
 
 from dataclasses import replace
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from zoo import (
+from torch.utils.data import DataLoader
+
+from memory.zoo import (
     MEMORIES,
     Sizes,
     close,
@@ -16,7 +20,6 @@ from zoo import (
     over_sizes,
     random_state,
 )
-
 from vbmem.memory import (
     CategoricalMemory,
     GaussianMemory,
@@ -30,7 +33,7 @@ from vbmem.memory import (
 # --- The five are one -----------------------------------------------------------------------------------------------
 
 
-def prior_arguments(name: str, *names: str) -> dict:
+def prior_arguments(name: str, *names: str) -> dict[str, Any]:
     config = make_problem(name).memory.config()
     return {key: config[key] for key in names}
 
@@ -101,16 +104,17 @@ def test_a_tree_of_one_partition_is_a_mixture(batch):
 
 def test_a_tree_is_a_mixture_for_every_partition():
     problem = make_problem("tree-general")
-    tree, codes, start = problem.memory, problem.codes, problem.state
+    tree: Any = problem.memory
+    codes, start = problem.codes, problem.state
     state, addresses = tree.write(codes, 5, start)
     total = torch.zeros((), dtype=torch.float64)
     for g, piece in enumerate((slice(0, 3), slice(3, 6), slice(6, 9))):
         config = tree.config() | {"code_size": 3, "row_mean": tree.row_mean[:, piece], "loc_mean": tree.loc_mean[piece]}
         config.pop("partitions")
         part = MixtureMemory(**config)
-        part_state, part_addresses = part.write(codes[:, piece], 5, start.map(lambda t, g=g: t[g]))
-        close(state.map(lambda t, g=g: t[g]), part_state)
-        close(addresses.map(lambda t, g=g: t[g]), part_addresses)
+        part_state, part_addresses = part.write(codes[:, piece], 5, start.map(itemgetter(g)))
+        close(state.map(itemgetter(g)), part_state)
+        close(addresses.map(itemgetter(g)), part_addresses)
         total += part.bound(codes[:, piece], part_state, part_addresses).total
     close(tree.bound(codes, state, addresses).total, total)
 
@@ -157,8 +161,9 @@ def test_the_order_of_clusters_does_not_matter(name, sizes):
     order = torch.randperm(memory.layout[0], generator=torch.Generator().manual_seed(1))
     other = memory
     if name == "categorical-general":  # the one prior that tells the clusters apart
-        changes = {"row_mean": memory.row_mean[order], "row_var": memory.row_var[order]}
-        other = CategoricalMemory(**(memory.config() | changes))
+        config = memory.config()
+        changes = {name: config[name][order] for name in ("row_mean", "row_var")}
+        other = CategoricalMemory(**(config | changes))
     dims = {"row_mean": -3, "row_cov": -3, "loc_mean": -2, "loc_var": -1}
 
     def permuted(state: MemoryState) -> MemoryState:
@@ -179,11 +184,9 @@ def test_a_batch_is_a_loop_over_episodes(name, batch):
     state, addresses = memory.write(problem.codes, 3, problem.state)
     bound = memory.bound(problem.codes, state, addresses)
     for index in np.ndindex(*batch):
-        one_state, one_addresses = memory.write(
-            problem.codes[index], 3, problem.state.map(lambda t, index=index: t[index])
-        )
-        close(state.map(lambda t, index=index: t[index]), one_state)
-        close(addresses.map(lambda t, index=index: t[index]), one_addresses)
+        one_state, one_addresses = memory.write(problem.codes[index], 3, problem.state.map(itemgetter(index)))
+        close(state.map(itemgetter(index)), one_state)
+        close(addresses.map(itemgetter(index)), one_addresses)
         close(bound.total[index], memory.bound(problem.codes[index], one_state, one_addresses).total)
 
 
@@ -230,7 +233,7 @@ def test_a_batch_of_priors_is_a_loop_over_memories(name, argument, batch):
         one = type(memory)(**(config | {argument: values[index]}))
         one_codes = codes[index] if batch else codes
         one_state, one_addresses = one.write(one_codes, 3, "prior")
-        close(state.map(lambda t, index=index: t[index]), one_state)
+        close(state.map(itemgetter(index)), one_state)
         close(total[index], one.bound(one_codes, one_state, one_addresses).total)
 
 
@@ -246,9 +249,9 @@ def test_masked_frames_are_as_if_removed(name, filler):
     again = memory.address(state, codes, mask)
     for episode in range(2):
         kept = codes[episode, mask[episode]]
-        one_state, one_addresses = memory.write(kept, 3, start.map(lambda t, episode=episode: t[episode]))
-        close(state.map(lambda t, episode=episode: t[episode]), one_state)
-        close(bound.map(lambda t, episode=episode: t[episode]), memory.bound(kept, one_state, one_addresses))
+        one_state, one_addresses = memory.write(kept, 3, start.map(itemgetter(episode)))
+        close(state.map(itemgetter(episode)), one_state)
+        close(bound.map(itemgetter(episode)), memory.bound(kept, one_state, one_addresses))
         theta = addresses.assignment[episode]
         close(theta[..., mask[episode], :], one_addresses.assignment)
         assert (theta[..., ~mask[episode], :] == 0).all()
@@ -293,7 +296,7 @@ def test_an_episode_without_frames_leaves_the_prior(name, start):
 # --- Streamed = sharded = in memory ---------------------------------------------------------------------------------
 
 
-def streams(codes: torch.Tensor, folder) -> dict[str, object]:
+def streams(codes: torch.Tensor, folder) -> dict[str, Any]:
     chunks = list(codes.split([1, 4, 2, 3]))
     np.save(folder / "codes.npy", codes.numpy())
     return {
@@ -319,7 +322,8 @@ def test_a_streamed_write_is_the_write_in_memory(name, tmp_path, monkeypatch):
 
 def test_a_stream_can_be_a_data_loader():
     problem = make_problem("mixture", Sizes(frames=10))
-    loader = torch.utils.data.DataLoader(problem.codes, batch_size=3)
+    codes: Any = problem.codes  # a list of codes is a data set too
+    loader = DataLoader(codes, batch_size=3)
     close(
         problem.memory.write_stream(loader, 4, problem.state), problem.memory.write(problem.codes, 4, problem.state)[0]
     )

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import oracle
 import pytest
 import torch
-from zoo import close
 
+from memory import oracle
+from memory.zoo import close
 from vbmem.memory import (
     Addresses,
     CategoricalMemory,
@@ -94,7 +95,11 @@ def clustered_case(name: str):
                 case[key] = value.movedim(-2, -3) if key.endswith("theta_s") else value.movedim(-3, -4)
     row_var = case["U0"].reshape(-1, 2, 2)[0]
     assert (case["U0"] == row_var).all()
-    prior = {"noise_var": float(case["sigma2_z"]), "row_var": row_var, "loc_var": float(case["pb_sigma2"])}
+    prior: dict[str, Any] = {
+        "noise_var": float(case["sigma2_z"]),
+        "row_var": row_var,
+        "loc_var": float(case["pb_sigma2"]),
+    }
     memory = TreeMemory(6, 2, 3, 2, **prior) if tree else MixtureMemory(5, 2, 3, **prior)
     return case, memory
 
@@ -183,6 +188,7 @@ def test_kanerva_write_is_the_reference_one():
 def test_a_cell_of_figure_2(writer):
     case = golden("exp1_seed0_K8_C50")
     codes, iterations = case["Z"], int(case["opt_iters"])
+    memory: Any
     if writer == "vbm":
         memory = GaussianMemory(50, 8, row_mean=case["R0"], row_var=case["U0"])
         state, addresses = memory.write(codes, iterations, "prior")

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 import pytest
 import torch
 from torch.autograd import gradcheck
-from zoo import Sizes, every_memory, make_problem, normal
 
+from memory.zoo import Sizes, every_memory, make_problem, normal
 from vbmem.memory import CategoricalMemory, MixtureMemory
 
 TINY = Sizes(frames=3, part_size=2, rows=2, clusters=2)

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from zoo import close, every_memory, make_problem, over_sizes
+
+from memory.zoo import close, every_memory, make_problem, over_sizes
 
 
 def term_by_term(memory, state, codes, code_var=None):

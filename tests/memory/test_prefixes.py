@@ -8,17 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load, save
 from torch.nn.functional import one_hot
-from zoo import normal
 
+from memory.zoo import normal
+from tiny import seeded
 from vbmem.memory.choice import draw_clusters
 from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
 
 KINDS = {"counts": PrefixCounts.of, "networks": PrefixNetworks.fit}
 either = pytest.mark.parametrize("make", KINDS.values(), ids=list(KINDS))
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def soft(partitions: int = 3, frames: int = 12, clusters: int = 3) -> torch.Tensor:
@@ -39,7 +36,7 @@ def by_dictionary(theta: torch.Tensor) -> list[dict[tuple[int, ...], torch.Tenso
     partitions, frames, clusters = theta.shape
     levels = []
     for g in range(partitions):
-        sums = defaultdict(lambda: torch.zeros(clusters, dtype=theta.dtype))
+        sums: dict[tuple[int, ...], torch.Tensor] = defaultdict(lambda: torch.zeros(clusters, dtype=theta.dtype))
         for t in range(frames):
             sums[tuple(int(theta[i, t].argmax()) for i in range(g))] += theta[g, t]
         levels.append(dict(sums))
@@ -164,6 +161,7 @@ def test_the_evidence_is_differentiable_and_finite_where_clusters_are_far_apart(
     evidence = counts.log_evidence(scores)
     evidence.sum().backward()
     assert evidence.isfinite().all()
+    assert scores.grad is not None
     assert scores.grad.isfinite().all()
 
 

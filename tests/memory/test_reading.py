@@ -3,12 +3,13 @@
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from zoo import MEMORIES, Sizes, close, every_memory, make_problem, normal, over_sizes
 
+from memory.zoo import MEMORIES, Sizes, close, every_memory, make_problem, normal, over_sizes
 from vbmem.memory import CategoricalMemory, MixtureMemory
 from vbmem.memory import engine as steps
 
@@ -126,8 +127,8 @@ def test_mean_samples_of_given_clusters_lie_in_their_planes(name, batch):
     """Nothing but w is drawn: z = R_h'w + b_h, with w ~ N(0, I)."""
     problem = make_problem(name, Sizes(batch=batch, part_size=5, rows=2))
     clusters = clusters_for(problem, 4000)
-    draw = {"clusters": clusters, "sample": False}
-    samples = problem.memory.sample(problem.state, 4000, torch.Generator().manual_seed(0), **draw)
+    random = torch.Generator().manual_seed(0)
+    samples = problem.memory.sample(problem.state, 4000, random, clusters=clusters, sample=False)
     assert samples.shape == (*batch, 4000, problem.memory.code_size)
     residual, weights = affine_parts(problem, samples, clusters)
     close(residual, torch.zeros_like(residual), atol=1e-9)
@@ -139,8 +140,8 @@ def test_mean_samples_of_given_clusters_lie_in_their_planes(name, batch):
 def test_a_mean_sample_of_a_categorical_memory_is_a_row(name):
     problem = make_problem(name, Sizes(rows=4))
     clusters = torch.tensor([3, 0, 0, 2, 1])
-    draw = {"clusters": clusters, "sample": False}
-    assert (problem.memory.sample(problem.state, 5, **draw) == problem.state.loc_mean[clusters]).all()
+    means = problem.memory.sample(problem.state, 5, clusters=clusters, sample=False)
+    assert (means == problem.state.loc_mean[clusters]).all()
 
 
 @every_memory
@@ -333,7 +334,7 @@ def test_the_prior_state_is_the_prior(name, batch):
 
 
 def test_resizing_keeps_the_prior():
-    prior = {"noise_var": 0.3, "row_var": 0.2, "row_mean": 0.1, "loc_var": 0.6, "loc_mean": normal(4)}
+    prior: dict[str, Any] = {"noise_var": 0.3, "row_var": 0.2, "row_mean": 0.1, "loc_var": 0.6, "loc_mean": normal(4)}
     memory = MixtureMemory(4, 2, 3, **prior)
     resized = memory.resize(clusters=7, rows=5)
     assert (resized.code_size, resized.rows, resized.clusters) == (4, 5, 7)

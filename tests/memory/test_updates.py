@@ -1,10 +1,11 @@
 """Each of the four updates raises the bound, and is the paper's theorem."""
 
 import numpy as np
-import oracle
 import pytest
 import torch
-from zoo import Problem, close, every_memory, make_problem, over_sizes
+
+from memory import oracle
+from memory.zoo import Problem, close, every_memory, make_problem, over_sizes
 
 ROUNDING = 1e-10  # relative to the bound
 
@@ -116,6 +117,7 @@ def test_the_categorical_memory_is_theorem_c2():
     ((_, z, q, prior),) = oracle.episodes(problem)
     R, U = q.mu_b, np.diag(variances(q.Sigma_b))
     close(local.addresses.assignment, oracle.c2_assignments(z, R, U))
+    assert prior.Sigma_b0 is not None
     R, U = oracle.c2_rows(z, q.theta, prior.mu_b0, np.diag(variances(prior.Sigma_b0)))
     close(glob.state.loc_mean, R)
     close(glob.state.loc_var, np.diag(U).copy())
@@ -127,6 +129,7 @@ def test_the_shifted_memory_is_theorem_c3():
     mu_w, Sigma_w = oracle.c3_weights(z, q.R[0], q.U[0], q.mu_b[0], prior.sigma2)
     close(local.addresses.weight_mean[:, 0], mu_w)
     close(local.addresses.weight_cov[0], Sigma_w)
+    assert prior.Sigma_b0 is not None
     mu_b, Sigma_b = oracle.c3_location(z, q.R[0], q.mu_w[:, 0], prior.mu_b0[0], prior.Sigma_b0[0], prior.sigma2)
     close(glob.state.loc_mean[0], mu_b)
     close(glob.state.loc_var, variances(Sigma_b[None]).copy())

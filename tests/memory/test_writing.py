@@ -1,12 +1,14 @@
 """How a write starts, how long it goes on, and where its stream comes from."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from zoo import Sizes, close, every_memory, make_problem, normal
 
+from memory.zoo import Sizes, close, every_memory, make_problem, normal
+from tiny import seeded
 from vbmem.memory import (
     CategoricalMemory,
     GaussianMemory,
@@ -20,10 +22,6 @@ from vbmem.memory import (
 STARTS = ["prior", "random", "data", "kmeans++"]
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
 # --- Starts ---------------------------------------------------------------------------------------------------------
 
 
@@ -32,23 +30,23 @@ def generator(seed: int = 0) -> torch.Generator:
 def test_every_start_writes_and_is_reproducible(name, start):
     problem = make_problem(name, Sizes(batch=(2,)))
     memory, codes = problem.memory, problem.codes
-    state, addresses = memory.write(codes, 3, start, generator=generator(1))
+    state, addresses = memory.write(codes, 3, start, generator=seeded(1))
     empty = memory.prior_state((2,), dtype=torch.float64)
     assert memory.bound(codes, state, addresses).total.shape == (2,)
     for field in state.__dataclass_fields__:
         assert getattr(state, field).shape == getattr(empty, field).shape
-    close(memory.write(codes, 3, start, generator=generator(1))[0], state, rtol=0, atol=0)
+    close(memory.write(codes, 3, start, generator=seeded(1))[0], state, rtol=0, atol=0)
 
 
 @every_memory
 def test_the_default_start_and_iterations_are_the_papers(name):
     problem = make_problem(name)
-    memory, codes = problem.memory, problem.codes
-    kind = memory.kind
+    memory: Any = problem.memory
+    codes, kind = problem.codes, memory.kind
     start = {"categorical": "data", "mixture": "kmeans++", "tree": "kmeans++"}.get(kind, "random")
     iterations = {"categorical": 2, "mixture": 10, "tree": 10}.get(kind, 50)
-    expected, _ = memory.write(codes, iterations, start, generator=generator())
-    close(memory.write(codes, generator=generator())[0], expected, rtol=0, atol=0)
+    expected, _ = memory.write(codes, iterations, start, generator=seeded())
+    close(memory.write(codes, generator=seeded())[0], expected, rtol=0, atol=0)
 
 
 def test_the_prior_start_is_the_prior_state():
@@ -64,7 +62,7 @@ def test_random_starts_are_spread_and_differ():
     codes = normal(20, 3)
     alike, _ = memory.write(codes, 5, "prior")
     close(alike.loc_mean, alike.loc_mean[:1].expand(4, 3))
-    apart, _ = memory.write(codes, 5, "random", generator=generator())
+    apart, _ = memory.write(codes, 5, "random", generator=seeded())
     assert torch.pdist(apart.loc_mean).min() > 1e-3
 
 
@@ -73,7 +71,7 @@ def test_a_data_start_puts_the_locations_on_frames():
     codes = 100 * torch.eye(4, dtype=torch.float64)
     memory = CategoricalMemory(4, 4, row_var=1e6)
     for start in ("data", "kmeans++"):
-        state, addresses = memory.write(codes, 1, start, generator=generator())
+        state, addresses = memory.write(codes, 1, start, generator=seeded())
         assert (addresses.assignment.sum(-2) == 1).all()
         close(state.loc_mean[addresses.assignment.argmax(-1)], codes, rtol=1e-4, atol=1e-3)
 
@@ -82,7 +80,7 @@ def test_a_gaussian_memory_puts_the_frames_into_its_rows():
     """With as many rows as frames, the first addresses see every frame itself among the rows."""
     codes = normal(3, 5)
     memory = GaussianMemory(5, 3)
-    _, addresses = memory.write(codes, 1, "data", generator=generator())
+    _, addresses = memory.write(codes, 1, "data", generator=seeded())
     empty = memory.prior_state(dtype=torch.float64)
     expected = engine.address(codes, replace(empty, row_mean=codes.unsqueeze(0)), memory.prior(codes))
     # The rows come in any order: compare what does not depend on it.
@@ -105,13 +103,13 @@ def test_a_gaussian_memory_puts_the_frames_into_its_rows():
 def test_the_first_rows_are_as_wide_and_as_uncertain_as_the_references(memory, precision):
     """R ~ N(R_0, 0.05^2), U = U_0; with clusters R ~ N(R_0, 1/C^2), U = I/C: seen in the precision of the first
     weights, I + (R R' + C U) / sigma^2."""
-    _, addresses = memory.write(normal(5, 400), 1, generator=generator())
+    _, addresses = memory.write(normal(5, 400), 1, generator=seeded())
     diagonal = addresses.weight_cov.inverse().diagonal(dim1=-2, dim2=-1)
     close(diagonal, torch.full_like(diagonal, precision), rtol=0.1, atol=0)
 
 
 def test_an_unknown_start_is_refused():
-    memory = MixtureMemory(3, 2, 2)
+    memory: Any = MixtureMemory(3, 2, 2)
     for write in (memory.write, memory.write_stream):
         with pytest.raises(ValueError, match=r"start must be one of prior, random, data, kmeans\+\+ .* got 'kmeans'"):
             write(normal(5, 3), start="kmeans")
@@ -133,7 +131,12 @@ def test_tol_stops_early_and_close_to_the_end(monkeypatch):
     memory, codes = problem.memory, problem.codes
     taken = []
     original = engine.global_step
-    monkeypatch.setattr(engine, "global_step", lambda *args: taken.append(1) or original(*args))
+
+    def counted(*args):
+        taken.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(engine, "global_step", counted)
 
     state, addresses = memory.write(codes, 500, problem.state, tol=1e-7)
     steps = len(taken)
@@ -171,11 +174,11 @@ def test_a_stream_can_start_from_anything(name, start):
     """One chunk of fewer frames than the seeds are chosen from: any start raises the bound as a write does."""
     problem = make_problem(name, Sizes(frames=12))
     memory, codes = problem.memory, problem.codes
-    state = memory.write_stream(list(codes.split(5)), 20, start, generator())
+    state = memory.write_stream(list(codes.split(5)), 20, start, seeded())
     total = memory.bound(codes, state, memory.address(state, codes)).total
-    first = memory.write_stream(list(codes.split(5)), 1, start, generator())
+    first = memory.write_stream(list(codes.split(5)), 1, start, seeded())
     assert total >= memory.bound(codes, first, memory.address(first, codes)).total
-    close(memory.write_stream(list(codes.split(5)), 20, start, generator()), state, rtol=0, atol=0)
+    close(memory.write_stream(list(codes.split(5)), 20, start, seeded()), state, rtol=0, atol=0)
 
 
 def test_seeds_of_a_stream_come_from_all_of_it(monkeypatch):
@@ -183,7 +186,7 @@ def test_seeds_of_a_stream_come_from_all_of_it(monkeypatch):
     from vbmem.memory.writing import _frame_sample
 
     chunks = [torch.arange(10 * i, 10 * i + 10, dtype=torch.float64).unsqueeze(-1) for i in range(40)]
-    drawn = torch.stack([_frame_sample(iter(chunks), 4, generator(seed)) for seed in range(200)])
+    drawn = torch.stack([_frame_sample(iter(chunks), 4, seeded(seed)) for seed in range(200)])
     assert drawn.shape == (200, 4, 1)
     assert all(len(sample.unique()) == 4 for sample in drawn)
     standard_error = 400 / np.sqrt(12 * 800)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -42,12 +42,12 @@ def variances(*shape: int, seed: int = 0) -> Tensor:
     return 0.2 + normal(*shape, seed=seed).square()
 
 
-def general(code_size: int, rows: int) -> dict[str, float | Tensor]:
+def general(code_size: int, rows: int) -> dict[str, Any]:
     """A prior with nothing left at its default: R_0 non-zero, U_0 full, sigma_z^2 other than 1."""
     return {"noise_var": 0.7, "row_var": covariance(rows, seed=1), "row_mean": normal(rows, code_size, seed=2)}
 
 
-def located(code_size: int) -> dict[str, float | Tensor]:
+def located(code_size: int) -> dict[str, Any]:
     return {"loc_var": 1.7, "loc_mean": normal(code_size, seed=3)}
 
 

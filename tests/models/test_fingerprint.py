@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from model_zoo import MEMORY_MODELS, MODELS, make
 
+from models.zoo import make
+from tiny import MEMORY_MODELS, MODELS
 from vbmem.models import FrameFormat, fingerprint
 from vbmem.models.landed import landed_fingerprint
 

@@ -1,5 +1,7 @@
 """The residual block, its normalisers, and the checks of arguments."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from vbmem.nets import Decoder, Encoder
 from vbmem.nets.blocks import ResidualBlock
 from vbmem.nets.convolutional import BASIC, IMPROVED
 
-SIZES = {"image_size": 16, "channels": 3, "filters": 8, "parts": BASIC}
+SIZES: dict[str, Any] = {"image_size": 16, "channels": 3, "filters": 8, "parts": BASIC}
 
 
 def normalisers(block: nn.Module) -> list[nn.Module]:
@@ -38,7 +40,7 @@ def test_the_residual_block_is_the_formula_of_its_docstring(parts, act):
 
 def test_batch_norm_uses_the_batch_in_training_and_the_running_average_after():
     block, features = ResidualBlock(8, BASIC), 3 + 2 * torch.randn(64, 8, 6, 6)
-    first_norm = normalisers(block)[0]
+    first_norm: Any = normalisers(block)[0]
     convolved = block.residual[0](features)
 
     in_training = block(features)
@@ -77,7 +79,7 @@ def test_impossible_arguments_are_refused_in_a_sentence(build, change, message):
 
 def test_an_unknown_likelihood_is_refused():
     with pytest.raises(ValueError, match="one of gaussian, bernoulli, not 'poisson'"):
-        Decoder(code_size=3, likelihood="poisson", **SIZES)
+        Decoder(code_size=3, **SIZES | {"likelihood": "poisson"})
 
 
 def test_frames_of_another_shape_are_refused():

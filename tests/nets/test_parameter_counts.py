@@ -4,6 +4,8 @@ Both counts are met with this reading: biases in all convolutions (residual ones
 layer of the code head; none in the three linear maps to the embedding, the head's output and the seed.
 """
 
+from typing import Any
+
 import pytest
 from torch import nn
 
@@ -12,7 +14,8 @@ from vbmem.nets.convolutional import BASIC, IMPROVED
 
 
 def trainable_parameters(parts: BlockParts, filters: int, fixed_var: float | None) -> int:
-    code_size, images = 200, {"image_size": 32, "channels": 3, "filters": filters, "parts": parts}
+    code_size = 200
+    images: dict[str, Any] = {"image_size": 32, "channels": 3, "filters": filters, "parts": parts}
     networks = nn.ModuleList(
         [
             Encoder(embedding_size=2 * code_size, **images),

@@ -62,6 +62,7 @@ def test_extreme_outputs_give_finite_densities_and_gradients(pixels_class, dtype
     log_prob.sum().backward()
     assert log_prob.dtype == torch.float32
     assert log_prob.isfinite().all()
+    assert outputs.grad is not None
     assert outputs.grad.isfinite().all()
 
 

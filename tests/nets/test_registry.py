@@ -1,17 +1,16 @@
 """Encoder-decoder pairs are found by their names."""
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 import torch
-from rich.console import Console
 from torch import nn
 
-from vbmem.data import ImageSet
+from tiny import MODELS, tiny_run, tiny_trainer
 from vbmem.errors import ModelError
-from vbmem.models import DKMConfig, MemoryConfig, StatisticianConfig, VAEConfig, load_model, save_model
+from vbmem.models import MemoryConfig, load_model, save_model
 from vbmem.nets import Decoder, Encoder, FrameFormat, Networks, build_networks, pixels_class, register
 from vbmem.nets.registry import _registered
-from vbmem.train import DataConfig, RunConfig, Stage, Trainer
 
 FRAME = FrameFormat(8, 1)
 
@@ -87,19 +86,12 @@ def test_a_function_defined_again_replaces_itself():
 
 @pytest.mark.parametrize(
     "model",
-    [
-        VAEConfig(code_size=4, filters=6, style="flat"),
-        DKMConfig(code_size=4, rows=2, filters=6, style="flat"),
-        StatisticianConfig(code_size=4, context_size=4, filters=6, style="flat"),
-        MemoryConfig("mixture", code_size=4, rows=2, clusters=3, filters=6, style="flat"),
-    ],
+    [replace(MODELS[name], style="flat") for name in ("vae", "dkm", "statistician", "mixture")],
     ids=lambda model: model.kind,
 )
 def test_a_pair_of_ones_own_is_trained_saved_and_loaded_by_its_name(model, tmp_path):
     register("flat")(flat)
-    images = ImageSet("noise", np.random.default_rng(0).integers(0, 255, (40, 8, 8, 1), dtype=np.uint8))
-    config = RunConfig(DataConfig("noise", batch_size=2, episode_length=2), model, (Stage(1),))
-    trainer = Trainer(config, images, tmp_path / "run", torch.device("cpu"), console=Console(quiet=True))
+    trainer = tiny_trainer(tiny_run(model, epochs=1), tmp_path / "run")
     trainer.run()
     save_model(load_model(tmp_path / "run"), tmp_path / "saved")
 

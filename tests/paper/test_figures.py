@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,9 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from tiny import noise, tiny_model
 from vbmem.data import ImageSet
 from vbmem.errors import DataError
-from vbmem.models import FrameFormat, MemoryConfig
-from vbmem.models.directory import SavedModel
 from vbmem.paper import figures
 from vbmem.paper.figures import GAP, SCALE, TITLE, Figure, Scene, Size
 from vbmem.pretrained import Model
@@ -50,10 +50,7 @@ def draw(
 
 
 def tiny(name: str) -> Model:
-    torch.manual_seed(0)
-    config = MemoryConfig(name.removeprefix("cifar10-"), code_size=16, rows=2, clusters=3, iterations=3, filters=8)
-    network = config.build(FrameFormat(FRAME, 3, "gaussian")).eval().requires_grad_(False)
-    return Model(SavedModel(network, name.replace("cifar10", "tiny")), network.scaled_memory())
+    return tiny_model(name.removeprefix("cifar10-"), size=FRAME, called=name.replace("cifar10", "tiny"))
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +62,7 @@ def _small(monkeypatch):
 
 @pytest.fixture
 def held_out():
-    return np.random.default_rng(0).integers(256, size=(100, FRAME, FRAME, 3), dtype=np.uint8)
+    return noise(100, FRAME)
 
 
 @pytest.fixture
@@ -183,6 +180,7 @@ def test_chains_draw_memory_addresses_and_codes_at_every_step() -> None:
 
 
 def test_the_animation_shows_every_step_and_holds_the_last(tmp_path: Path) -> None:
+    animation: Any
     with Image.open(draw(figure4, tmp_path, [TREE])[1]) as animation:
         assert animation.size == (side(2), TITLE + side(2))
         assert animation.n_frames == STEPS

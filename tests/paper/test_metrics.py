@@ -2,16 +2,17 @@
 
 import json
 import math
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
 import vbmem
+from tiny import noise, seeded, tiny_network
 from vbmem.data import ImageSet
 from vbmem.errors import DataError, ModelError
-from vbmem.models import FrameFormat, MemoryConfig, SavedModel, VAEConfig
+from vbmem.models import FrameFormat, SavedModel
 from vbmem.paper import metrics as module
 from vbmem.paper.metrics import draw_pictures, measures, metrics, neighbours
 from vbmem.paper.metrics.measures import Trial, damage, recall_errors
@@ -19,27 +20,15 @@ from vbmem.paper.metrics.neighbours import coverage, hit_rate, nearest, precisio
 from vbmem.pretrained import save_network
 
 FRAME = FrameFormat(8, 3)
-CONFIGS = {
-    "mixture": MemoryConfig("mixture", code_size=4, rows=2, clusters=3, iterations=3, filters=4),
-    "tree": MemoryConfig("tree", code_size=4, rows=2, clusters=3, partitions=2, iterations=3, filters=4),
-    "gaussian": MemoryConfig("gaussian", code_size=4, rows=2, iterations=3, filters=4, style="basic"),
-    "vae": VAEConfig(code_size=4, filters=4),
-}
-
-
-def random(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Directories of freshly initialised models."""
+    """Directories of models."""
     root = tmp_path_factory.mktemp("models")
-    torch.manual_seed(0)
-    for name, config in CONFIGS.items():
-        save_network(SavedModel(config.build(FRAME).eval(), name), root / name)
-    grey = VAEConfig(code_size=4, filters=4).build(FrameFormat(8, 1))
-    save_network(SavedModel(grey.eval(), "grey"), root / "grey")
+    for name in ("mixture", "tree", "gaussian", "vae"):
+        save_network(SavedModel(tiny_network(name), name), root / name)
+    save_network(SavedModel(tiny_network("vae", channels=1), "grey"), root / "grey")
     return root
 
 
@@ -47,7 +36,7 @@ def models(tmp_path_factory):
 def data_dir(tmp_path_factory):
     """What looks like CIFAR-10, 8 x 8."""
     root = tmp_path_factory.mktemp("data")
-    pictures = np.random.default_rng(0).integers(0, 256, (130, 8, 8, 3), np.uint8)
+    pictures = noise(130)
     ImageSet("cifar10", pictures[:10], x_test=pictures[10:]).save(root / "cifar10.npz")
     return root
 
@@ -66,10 +55,14 @@ def measure(models, data_dir, name="mixture", episodes=2, frames=6, console=None
     return metrics(str(models / name), episodes=episodes, frames=frames, **where, **options)
 
 
+def unjudged(ways, frames):
+    pytest.fail("nothing is judged here")
+
+
 class TestNeighbours:
     def test_nearest_is_that_of_brute_force_across_chunks(self, monkeypatch):
         monkeypatch.setattr(neighbours, "CHUNK", 7)
-        queries, references = torch.rand(30, 5, generator=random()), torch.rand(50, 5, generator=random(1))
+        queries, references = torch.rand(30, 5, generator=seeded()), torch.rand(50, 5, generator=seeded(1))
         distances = [[float((q - r).double().square().sum()) for r in references] for q in queries]
         assert nearest(queries, references).tolist() == [row.index(min(row)) for row in distances]
 
@@ -78,7 +71,7 @@ class TestNeighbours:
         assert nearest(references, references).tolist() == [0, 1, 2]
 
     def test_precision_and_coverage_are_those_of_brute_force(self):
-        queries, episode, others = (torch.rand(n, 3, generator=random(n)) for n in (40, 12, 25))
+        queries, episode, others = (torch.rand(n, 3, generator=seeded(n)) for n in (40, 12, 25))
         inside, covered = 0, set()
         for q in queries:
             to_episode = [float((q - x).square().sum()) for x in episode]
@@ -88,24 +81,25 @@ class TestNeighbours:
         assert coverage(queries, episode) == pytest.approx(len(covered) / 12)
 
     def test_perfect_copies(self):
-        episode, others = torch.rand(8, 6, generator=random()), torch.rand(20, 6, generator=random(1))
+        episode, others = torch.rand(8, 6, generator=seeded()), torch.rand(20, 6, generator=seeded(1))
         assert precision(episode, episode, others) == coverage(episode, episode) == hit_rate(episode, episode) == 1
 
     def test_one_frame_again_and_again(self):
-        episode, others = torch.rand(8, 6, generator=random()), torch.rand(20, 6, generator=random(1))
+        episode, others = torch.rand(8, 6, generator=seeded()), torch.rand(20, 6, generator=seeded(1))
         copies = episode[3:4].expand(8, -1)
         assert precision(copies, episode, others) == 1
         assert coverage(copies, episode) == hit_rate(copies, episode) == 1 / 8
 
     def test_pictures_far_from_the_episode(self):
-        episode, others = torch.rand(8, 6, generator=random()), 10 + torch.rand(20, 6, generator=random(1))
+        episode, others = torch.rand(8, 6, generator=seeded()), 10 + torch.rand(20, 6, generator=seeded(1))
         assert precision(torch.full((8, 6), 12.0), episode, others) == 0
 
 
 class TestDamage:
     def test_is_what_it_says(self):
-        frames = torch.rand(50, 3, 8, 8, generator=random())
-        damaged, known = ({name: pair[i] for name, pair in damage(frames, random(1)).items()} for i in (0, 1))
+        frames = torch.rand(50, 3, 8, 8, generator=seeded())
+        damaged = {name: frame for name, (frame, _) in damage(frames, seeded(1)).items()}
+        known: dict[str, Any] = {name: mask for name, (_, mask) in damage(frames, seeded(1)).items()}
         assert all(x.shape == frames.shape and 0 <= x.min() <= x.max() <= 1 for x in damaged.values())
         assert damaged["none"].equal(frames)
         half = damaged["right half grey"]
@@ -165,10 +159,10 @@ class TestMeasurement:
         assert not any(title in text for title in ("joint", "sizes", "±"))
 
     def test_chance_is_another_memory_judged_by_this_episode(self, models):
-        model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=random())
-        memory, other = model.write(frames, generator=random()), model.write(1 - frames, generator=random())
-        ways = measures.samples(Trial(model, frames, memory, other, lambda made, _: made, random(7)))
-        again = random(7)
+        model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=seeded())
+        memory, other = model.write(frames, generator=seeded()), model.write(1 - frames, generator=seeded())
+        ways: Any = measures.samples(Trial(model, frames, memory, other, unjudged, seeded(7)))
+        again = seeded(7)
         assert ways["samples"].equal(model.generate(memory, 5, generator=again))
         model.read(memory, ways["samples"], 2, generator=again)
         assert ways["chance"].equal(model.generate(other, 5, generator=again))
@@ -188,8 +182,8 @@ class TestMeasurement:
         assert after_second is not first
 
     def test_independent_assignments_are_uniform_and_written_ones_occurred(self, models, monkeypatch):
-        model, frames = vbmem.load(models / "tree"), torch.rand(200, 3, 8, 8, generator=random())
-        memory, drawn = model.write(frames, generator=random()), []
+        model, frames = vbmem.load(models / "tree"), torch.rand(200, 3, 8, 8, generator=seeded())
+        memory, drawn = model.write(frames, generator=seeded()), []
         sample = type(memory.empty).sample
 
         def spy(self, state, n, generator, *, clusters):
@@ -197,7 +191,7 @@ class TestMeasurement:
             return sample(self, state, n, generator, clusters=clusters)
 
         monkeypatch.setattr(type(memory.empty), "sample", spy)
-        measures.joint_samples(Trial(model, frames, memory, memory, lambda made, _: made, random(1)))
+        measures.joint_samples(Trial(model, frames, memory, memory, unjudged, seeded(1)))
         *_, written, independent = drawn
         theta = memory.address(model.encode(frames).mean).assignment
         assert {*map(tuple, written.mT.tolist())} <= {*map(tuple, theta.argmax(-1).mT.tolist())}
@@ -205,11 +199,11 @@ class TestMeasurement:
         assert float((shares - 1 / 3).abs().max()) < 0.12
 
     def test_recall_compares_each_way_with_the_clean_frames(self, models):
-        model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=random())
-        memory = model.write(frames, generator=random())
-        table = recall_errors(model, frames, [memory], random(2))
+        model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=seeded())
+        memory = model.write(frames, generator=seeded())
+        table = recall_errors(model, frames, [memory], seeded(2))
         best = model.decode(model.encode(frames).mean)
-        for name, (x, known) in damage(frames, random(2)).items():
+        for name, (x, known) in damage(frames, seeded(2)).items():
             by_hand = sum(float((a - b) ** 2) for a, b in zip(x.flatten(), frames.flatten(), strict=True))
             assert table["error"][name]["damaged"] == pytest.approx(by_hand / frames.numel(), rel=1e-4)
             read = model.read(memory, x, 2, known=known, sample=False)[-1]
@@ -224,11 +218,11 @@ class TestMeasurement:
         assert table["hit rate"]["none"]["nearest frame"] == 1
 
     def test_the_bound_of_a_size_is_the_memorys_own(self, models):
-        model, frames = vbmem.load(models / "mixture"), torch.rand(12, 3, 8, 8, generator=random())
-        cells = measures.size_table(model, lambda ways, _: {}, frames, 41, random(5))
+        model, frames = vbmem.load(models / "mixture"), torch.rand(12, 3, 8, 8, generator=seeded())
+        cells = measures.size_table(model, lambda ways, _: {}, frames, 41, seeded(5))
         codes = model.encode(frames).mean[:4]
         memory = model.memory.resize(clusters=2)
-        state, addresses = memory.write(codes, 3, generator=random(5))
+        state, addresses = memory.write(codes, 3, generator=seeded(5))
         total = memory.bound(codes, state, addresses).total
         assert cells[0]["bound per frame"] >= float(total) / 4 - 1e-4  # addresses are one step better
         assert cells[0]["bound per frame"] == pytest.approx(float(total) / 4, rel=0.02)

@@ -1,5 +1,7 @@
 """The presets against the paper's tables of hyperparameters (appendix F) and its sizes of networks."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -42,7 +44,7 @@ class TestQuantitative:
     @over_datasets
     @over_quantitative
     def test_what_all_rows_share(self, dataset, name):
-        run = get_preset(f"{dataset}-{name}")
+        run: Any = get_preset(f"{dataset}-{name}")
         assert run.data.dataset == dataset
         assert run.data.episode_length == 64
         assert run.data.episodes == "shuffled"
@@ -73,9 +75,10 @@ class TestQuantitative:
 
     @over_datasets
     def test_memory_and_context_sizes(self, dataset):
-        assert get_preset(f"{dataset}-statistician").model.context_size == 6400
+        statistician: Any = get_preset(f"{dataset}-statistician")
+        assert statistician.model.context_size == 6400
         for name in ("dkm", "gaussian", "categorical"):
-            model = get_preset(f"{dataset}-{name}").model
+            model: Any = get_preset(f"{dataset}-{name}").model
             assert (model.rows, model.code_size) == (32, 200)
 
     @over_datasets
@@ -89,8 +92,9 @@ class TestQuantitative:
     @over_datasets
     @pytest.mark.parametrize("name", ["gaussian", "categorical"])
     def test_the_prior_of_the_memory_is_standard_and_not_trained(self, dataset, name):
-        run, model = get_preset(f"{dataset}-{name}"), build(f"{dataset}-{name}")
-        assert run.model.objective == "episode"
+        settings: Any = get_preset(f"{dataset}-{name}").model
+        model = build(f"{dataset}-{name}")
+        assert settings.objective == "episode"
         assert not model.log_scales
         assert (model.memory.noise_var, model.memory.row_var, model.memory.row_mean) == (1.0, 1.0, 0.0)
 
@@ -101,7 +105,7 @@ class TestQualitative:
     @over_datasets
     @over_qualitative
     def test_sizes_and_optimiser(self, dataset, name):
-        run = get_preset(f"{dataset}-{name}")
+        run: Any = get_preset(f"{dataset}-{name}")
         assert run.data.dataset == dataset
         assert (run.data.batch_size, run.copies, run.data.episode_length) == (16, 1, 64)
         assert run.model.memory == name

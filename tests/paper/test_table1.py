@@ -3,19 +3,20 @@
 import json
 import statistics
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
 
+from tiny import MODELS
 from vbmem.commands.trained_models import evaluate
 from vbmem.data import load_images
-from vbmem.models import VAEConfig
 from vbmem.paper import table1
 from vbmem.pretrained import load_network, save_network
 from vbmem.train import DataConfig, RunConfig, Stage
 
-MODELS = ["vae", "statistician", "dkm", "gaussian", "categorical"]
+ROWS = ["vae", "statistician", "dkm", "gaussian", "categorical"]
 
 
 def made_up_run(dataset, model, seed, bound=None):
@@ -52,8 +53,8 @@ def make_table(out, datasets=("cifar10",), models=("vae", "dkm"), seeds=(0,)):
 def test_the_papers_numbers_are_those_of_the_paper():
     cifar10, celeba = table1.PAPER["cifar10"], table1.PAPER["celeba"]
     assert set(table1.PAPER) == {"cifar10", "celeba"}
-    assert cifar10 == dict(zip(MODELS, (3508.5, 2178.5, 2198.3, 3451.7, 3593.7), strict=True))
-    assert celeba == dict(zip(MODELS, (4174.8, 3242.3, 2868.0, 4155.3, 4422.5), strict=True))
+    assert cifar10 == dict(zip(ROWS, (3508.5, 2178.5, 2198.3, 3451.7, 3593.7), strict=True))
+    assert celeba == dict(zip(ROWS, (4174.8, 3242.3, 2868.0, 4155.3, 4422.5), strict=True))
 
 
 class TestSummary:
@@ -78,17 +79,17 @@ class TestSummary:
         assert table1.summarise([made_up_run("celeba", "statistician", 0)])["celeba"][0]["std"] == 0.0
 
     def test_rows_come_in_the_papers_order_and_only_those_that_ran(self):
-        runs = [made_up_run(dataset, model, 0) for dataset in ("celeba", "cifar10") for model in reversed(MODELS)]
+        runs = [made_up_run(dataset, model, 0) for dataset in ("celeba", "cifar10") for model in reversed(ROWS)]
         summary = table1.summarise([run for run in runs if (run["dataset"], run["model"]) != ("celeba", "dkm")])
         assert list(summary) == ["cifar10", "celeba"]
-        assert [row["model"] for row in summary["cifar10"]] == MODELS
+        assert [row["model"] for row in summary["cifar10"]] == ROWS
         assert [row["model"] for row in summary["celeba"]] == ["vae", "statistician", "gaussian", "categorical"]
 
     def test_without_runs_it_is_empty(self):
         assert table1.summarise([]) == {}
 
     def test_the_rendered_table_has_every_row(self):
-        runs = [made_up_run(dataset, model, seed) for dataset in table1.PAPER for model in MODELS for seed in (0, 1)]
+        runs = [made_up_run(dataset, model, seed) for dataset in table1.PAPER for model in ROWS for seed in (0, 1)]
         table = table1.render(table1.summarise(runs))
         assert table.row_count == 10
         console = Console(record=True, width=120)
@@ -157,7 +158,7 @@ class TestRuns:
     def test_an_unknown_model_is_refused_before_anything_runs(self, tmp_path, rows_run):
         with pytest.raises(ValueError, match="no row mixture, transformer") as error:
             make_table(tmp_path / "new", models=["vae", "transformer", "mixture"])
-        assert all(model in str(error.value) for model in MODELS)
+        assert all(model in str(error.value) for model in ROWS)
         assert not rows_run
         assert not (tmp_path / "new").exists()
 
@@ -165,10 +166,15 @@ class TestRuns:
 def test_a_row_is_trained_with_its_seed_and_tested_once(tmp_path, monkeypatch):
     """A small model on digits stands in for the preset."""
     asked = []
-    images = load_images("digits")
+    images: Any = load_images("digits")
     small = replace(images, x_train=images.x_train[:160], y_train=images.y_train[:160])
-    config = RunConfig(DataConfig("digits", batch_size=2, episode_length=8), VAEConfig(4, 8), (Stage(2),))
-    monkeypatch.setattr(table1, "get_preset", lambda name: asked.append(name) or config)
+    config = RunConfig(DataConfig("digits", batch_size=2, episode_length=8), MODELS["vae"], (Stage(2),))
+
+    def get_preset(name):
+        asked.append(name)
+        return config
+
+    monkeypatch.setattr(table1, "get_preset", get_preset)
     monkeypatch.setattr(table1, "load_images", lambda name, data_dir: small)
     row = table1.Row("cifar10", "vae", 3)
     where = (tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
@@ -186,7 +192,7 @@ def test_a_row_is_trained_with_its_seed_and_tested_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("binary", [False, True], ids=["gaussian", "bernoulli"])
 def test_the_command_evaluates_a_row_and_its_export_to_the_very_same_number(binary, tmp_path, monkeypatch, capsys):
     data = DataConfig("digits", binary=binary, batch_size=2, episode_length=8)
-    config = RunConfig(data, VAEConfig(4, 8), (Stage(1),))
+    config = RunConfig(data, MODELS["vae"], (Stage(1),))
     monkeypatch.setattr(table1, "get_preset", lambda name: config)
     monkeypatch.setattr(table1, "load_images", lambda name, data_dir: load_images("digits", data_dir))
     where = (tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))

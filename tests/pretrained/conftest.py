@@ -1,8 +1,8 @@
 import pytest
 from PIL import Image
-from tiny_pretrained import as_bytes, waves
 
 import vbmem
+from tiny import as_bytes, waves
 from vbmem.data.examples import photograph_crops
 
 

@@ -89,11 +89,13 @@ class FakeHub:
                 return self.of_repository(f"{user}/{name}", found, rest, body)
             case _, [user, name, "resolve", revision, file]:
                 found = self.repositories[f"{user}/{name}"]
-                content = found.commits[found.find(revision)].get(file)
+                commit = found.find(revision)
+                assert commit is not None
+                content = found.commits[commit].get(file)
                 if content is None:
                     return said({}, 404, {"X-Error-Code": "EntryNotFound"})
                 etag = f'"{hashlib.sha256(content).hexdigest()}"'
-                return 200, {"ETag": etag, "X-Repo-Commit": found.find(revision)}, content
+                return 200, {"ETag": etag, "X-Repo-Commit": commit}, content
         raise AssertionError(f"the fake Hub does not know {method} {path}")
 
     def of_repository(self, name: str, found: Repository, rest: list[str], body: bytes):
@@ -104,7 +106,9 @@ class FakeHub:
                     return said({}, 404, {"X-Error-Code": "RevisionNotFound"})
                 return said({"id": name, "sha": commit, "private": found.private, "siblings": []})
             case ["tree", revision]:
-                files = found.commits[found.find(revision)]
+                commit = found.find(revision)
+                assert commit is not None
+                files = found.commits[commit]
                 return said([{"type": "file", "path": p, "size": len(c), "oid": "0" * 40} for p, c in files.items()])
             case ["preupload", "main"]:
                 paths = [file["path"] for file in json.loads(body)["files"]]

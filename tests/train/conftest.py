@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("tiny_runs")
+pytest.register_assert_rewrite("train.runs")

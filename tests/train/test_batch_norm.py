@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from tiny_runs import BATCHES, MODELS, TINY_VAE, GivenBounds, log_lines, tiny, trainer
 from torch import nn
 
+from tiny import MODELS, tiny_run, tiny_trainer
+from train.runs import BATCHES, GivenBounds, log_lines
 from vbmem.errors import NumericalError
 from vbmem.models import load_model
 from vbmem.train.batch_norm import FreshStatistics
@@ -18,7 +20,7 @@ NORMED = ["vae", "statistician", "dkm", "gaussian"]
 
 def moved(model, run_dir):
     """A trainer whose weights have moved away from what its running statistics tell, and the batches of an epoch."""
-    made = trainer(tiny(model), run_dir)
+    made = tiny_trainer(tiny_run(model), run_dir)
     for indices in made.source.epoch_indices(0):
         made.step(indices)
     return made, made.source.epoch_indices(1)
@@ -48,7 +50,7 @@ def expected_statistics(made, batches):
 
     handles = [norm.register_forward_pre_hook(look) for norm in layers.values()]
     made.model.train()
-    sums = {}
+    sums: dict[str, Any] = {}
     for indices in batches:
         made.model(made.source.frames(indices))
         for name, norm in layers.items():
@@ -89,7 +91,7 @@ def test_afterwards_all_is_as_before(name, tmp_path):
 
 
 def test_after_an_exception_within_all_is_as_before(tmp_path):
-    made, batches = moved(TINY_VAE, tmp_path)
+    made, batches = moved(MODELS["vae"], tmp_path)
     before = statistics(made.model)
 
     def fail():
@@ -102,7 +104,7 @@ def test_after_an_exception_within_all_is_as_before(tmp_path):
 
 
 def test_after_an_exception_in_the_measuring_all_is_as_before(tmp_path):
-    made, batches = moved(TINY_VAE, tmp_path)
+    made, batches = moved(MODELS["vae"], tmp_path)
     for number, norm in enumerate(batch_norms(made.model).values()):
         norm.momentum = 0.1 * number
     before, original, calls = statistics(made.model), made.model.forward, []
@@ -148,9 +150,14 @@ def test_buffers_other_than_those_of_batch_norm_are_left_alone(tmp_path):
 @pytest.mark.parametrize("averaging", [0.0, 0.9])
 def test_weights_that_moved_fast_are_validated_and_kept_with_statistics_of_their_own(averaging, tmp_path):
     """Measured anew, with the draws there were, they are the same; those of the last weights are others."""
-    made = trainer(tiny(epochs=1, averaging=averaging), tmp_path)
+    made = tiny_trainer(tiny_run(epochs=1, averaging=averaging), tmp_path)
     given, fresh, random = GivenBounds(made, [1.0]), made.fresh_statistics, []
-    made.fresh_statistics = lambda batches: (random.append(torch.get_rng_state()), fresh(batches))[1]
+
+    def noted(batches):
+        random.append(torch.get_rng_state())
+        return fresh(batches)
+
+    made.fresh_statistics = noted
     made.run()
     model = load_model(tmp_path).network
     best = statistics(model)
@@ -166,7 +173,7 @@ def test_weights_that_moved_fast_are_validated_and_kept_with_statistics_of_their
 @pytest.mark.parametrize("name", NORMED)
 def test_a_validation_without_finite_statistics_is_not_better_and_ends_nothing(name, tmp_path):
     """Some models notice, the others tell NaN; the training does not see these statistics."""
-    made = trainer(tiny(MODELS[name], epochs=3), tmp_path)
+    made = tiny_trainer(tiny_run(MODELS[name], epochs=3), tmp_path)
     original = made.model.forward
 
     def forward(frames, copies=1):

@@ -1,5 +1,6 @@
 import io
 import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_the_official_files_become_a_set_of_central_crops(folder):
 
 def test_identities_are_labels(folder):
     add_identities(folder)
-    images = load_images("celeba", data_dir=folder, progress=False)
+    images: Any = load_images("celeba", data_dir=folder, progress=False)
     assert images.y_train.tolist() == [101, 102]
     assert images.y_valid.tolist() == [103]
     assert images.y_test.tolist() == [104, 105]

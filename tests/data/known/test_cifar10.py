@@ -4,10 +4,12 @@ import os
 import pickle
 import struct
 import tarfile
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from tiny import noise
 from vbmem.data import load_images
 from vbmem.data.download import Archive
 from vbmem.data.known import cifar10
@@ -17,6 +19,10 @@ from vbmem.errors import DataError
 class Python2Pickler(pickle._Pickler):
     """Writes text, bytes and truth values as Python 2 did, which made the official files."""
 
+    write: Any  # methods that the stub of pickle does not tell of
+    memoize: Any
+    save_long: Any
+
     def save_string(self, text):
         raw = text.encode() if isinstance(text, str) else text
         self.write(pickle.BINSTRING + struct.pack("<i", len(raw)) + raw)
@@ -25,7 +31,7 @@ class Python2Pickler(pickle._Pickler):
     def save_truth(self, truth):
         self.save_long(int(truth))
 
-    dispatch = {  # noqa: RUF012
+    dispatch: ClassVar[Any] = {
         **pickle._Pickler.dispatch,
         bytes: save_string,
         str: save_string,
@@ -55,8 +61,8 @@ def write_archive(path, members):
 
 
 @pytest.fixture
-def images(random_images):
-    return random_images(24, size=32)
+def images():
+    return noise(24, size=32)
 
 
 @pytest.fixture
@@ -74,7 +80,7 @@ def test_the_official_archive_becomes_a_set(members, images, tmp_path, monkeypat
     write_archive(path, members)
     md5 = hashlib.md5(path.read_bytes()).hexdigest()
     monkeypatch.setattr(cifar10, "ARCHIVE", Archive(cifar10.ARCHIVE.url, md5, path.name))
-    loaded = load_images("cifar10", data_dir=tmp_path)
+    loaded: Any = load_images("cifar10", data_dir=tmp_path)
     assert np.array_equal(loaded.x_train, images[:20])
     assert np.array_equal(loaded.x_test, images[20:])
     assert np.array_equal(loaded.y_train, np.arange(20) % 10)

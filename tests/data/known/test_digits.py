@@ -1,10 +1,12 @@
+from typing import Any
+
 import numpy as np
 
 from vbmem.data import load_images
 
 
 def test_digits_need_no_network_and_leave_no_file(tmp_path, no_network):
-    digits = load_images("digits", data_dir=tmp_path)
+    digits: Any = load_images("digits", data_dir=tmp_path)
     assert digits.x_train.shape == (1438, 8, 8, 1)
     assert digits.x_test.shape == (359, 8, 8, 1)
     assert digits.x_train.min() == 0

@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def test_the_four_files_become_a_set(name, archives, arrays, tmp_path, monkeypat
         path.write_bytes(idx(array))
         tiny.append(Archive(official.url, hashlib.md5(path.read_bytes()).hexdigest(), official.file))
     monkeypatch.setattr(mnist, archives, tiny)
-    images = load_images(name, data_dir=tmp_path)
+    images: Any = load_images(name, data_dir=tmp_path)
     assert images.name == name
     assert np.array_equal(images.x_train[..., 0], arrays[0])
     assert np.array_equal(images.y_train, arrays[1])

@@ -2,6 +2,8 @@ import hashlib
 import io
 import os
 import zipfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,12 +42,16 @@ def zips(tmp_path):
     return paths
 
 
+def decode(background: Path, evaluation: Path) -> Any:
+    return omniglot.decode(background, evaluation, progress=False)
+
+
 def test_the_two_zips_become_a_set(zips, tmp_path, monkeypatch, no_network):
     for name, path in zip(["BACKGROUND", "EVALUATION"], zips, strict=True):
         official = getattr(omniglot, name)
         md5 = hashlib.md5(path.read_bytes()).hexdigest()
         monkeypatch.setattr(omniglot, name, Archive(official.url, md5, official.file))
-    images = load_images("omniglot", data_dir=tmp_path, progress=False)
+    images: Any = load_images("omniglot", data_dir=tmp_path, progress=False)
     assert images.x_train.shape == (6, 28, 28, 1)
     assert images.y_train.tolist() == [0, 0, 1, 1, 2, 2]
     assert images.y_test.tolist() == [3, 3]
@@ -53,7 +59,7 @@ def test_the_two_zips_become_a_set(zips, tmp_path, monkeypatch, no_network):
 
 
 def test_ink_is_bright_and_lines_are_averaged(zips):
-    first, second = omniglot.decode(*zips, progress=False).x_test[..., 0]
+    first, second = decode(*zips).x_test[..., 0]
     assert (first[:4] == 255).all()
     assert (first[4:] == 0).all()
     assert (second[4:8] == 255).all()
@@ -63,17 +69,17 @@ def test_ink_is_bright_and_lines_are_averaged(zips):
 def test_a_damaged_zip_is_named(zips, damage):
     zips[1].write_bytes(damage(zips[1].read_bytes()))
     with pytest.raises(DataError, match=r"images_evaluation\.zip is damaged .* delete it"):
-        omniglot.decode(*zips, progress=False)
+        decode(*zips)
 
 
 def test_a_zip_without_drawings_is_named(zips):
     write_zip(zips[0], "images_background", [])
     with pytest.raises(DataError, match=r"images_background\.zip .* holds no drawings"):
-        omniglot.decode(*zips, progress=False)
+        decode(*zips)
 
 
 def test_a_drawing_that_is_no_picture_is_named(zips):
     with zipfile.ZipFile(zips[0], "a") as archive:
         archive.writestr("images_background/Greek/character01/bad.png", b"text")
     with pytest.raises(DataError, match=r"Greek/character01/bad\.png cannot be read"):
-        omniglot.decode(*zips, progress=False)
+        decode(*zips)

@@ -1,0 +1,167 @@
+"""What a visitor can do, without the page."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tiny import KINDS, noise, tiny_model
+from vbmem.app import show
+from vbmem.app.portraits import portraits
+from vbmem.app.session import Session, open_model
+from vbmem.data import examples
+from vbmem.errors import MemoryFileError, ModelError
+from vbmem.memory.storage import save_memory
+
+
+def tiny_session(kind: str, count: int = 9) -> Session:
+    return Session(tiny_model(kind, called=kind), torch.from_numpy(noise(count)).movedim(-1, 1))
+
+
+@pytest.fixture(scope="module")
+def written() -> Session:
+    """Crops of the temple in the memory of a shipped model."""
+    model = open_model("cifar10-mixture")
+    return Session(model, examples.draw("a temple", 64, model.frame.size, model.frame.channels, seed=0)).written()
+
+
+def test_a_write_keeps_the_codes_and_says_how_long_it_took(written: Session) -> None:
+    assert written.memory is not None
+    assert written.memory.frames == 64
+    assert written.codes is not None
+    assert written.codes.shape == (64, 200)
+    assert written.times is not None
+    assert written.times.encode > 0
+    assert written.times.write > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [1, 9])
+def test_every_kind_of_memory_can_be_shown_and_used(kind: str, count: int) -> None:
+    session = tiny_session(kind, count).written()
+    for part in (show.memory(session), show.cluster_choice(session), show.bound_curve(session), show.episode(session)):
+        assert "data:image/png" in part
+    assert session.generate(2).shape == (2, 3, 8, 8)
+    assert session.generate(2, cluster=0, means=True).shape == (2, 3, 8, 8)
+    given, steps = session.recall(3, noise=0.2, hidden=0.5, blur=1)
+    assert set(given) == {"as it was", "damaged", "no memory"}
+    assert steps.shape == (3, 3, 8, 8)
+    assert show.ranked(session, session.frames, ["a"] * count).count("nats</b>") == count
+    assert session.resized(5).size == 5
+    assert f"<b>5 {session.size_name}</b>" in show.bound_curve(session.resized(5))
+
+
+def test_portraits_come_in_the_order_of_use_and_hold_every_frame(written: Session) -> None:
+    drawn = portraits(written, 100)
+    assert [p.frame_count for p in drawn] == sorted((p.frame_count for p in drawn), reverse=True)
+    assert sum(len(p.frames) for p in drawn) == 64
+    assert sorted(p.cluster for p in drawn) == list(range(10))
+    assert drawn[0].mean.shape == (3, 32, 32)
+    assert drawn[0].variations.shape == (6, 3, 32, 32)
+    assert len(portraits(written, 4)) == 4
+
+
+def test_a_trees_portraits_differ_from_cluster_to_cluster() -> None:
+    drawn = portraits(tiny_session("tree").written(), 3)
+    assert not torch.equal(drawn[0].mean, drawn[1].mean)
+    assert drawn[0].variations.shape == (2, 3, 8, 8)
+
+
+def test_a_clicked_cluster_gives_pictures_like_its_own_frames(written: Session) -> None:
+    first, *_, last = portraits(written, 10)
+    for portrait, other in ((first, last), (last, first)):
+        centre = written.generate(16, portrait.cluster, means=True).mean(0)
+        assert (centre - portrait.mean).abs().mean() < (centre - other.mean).abs().mean()
+
+
+def test_recalling_a_written_picture_helps_against_noise(written: Session) -> None:
+    given, steps = replace(written, picked=written.frames[7]).recall(2, noise=0.4, hidden=0, blur=0)
+    truth = written.frames[7] / 255
+    assert (steps[-1] - truth).square().mean() < (given["damaged"] - truth).square().mean()
+
+
+def test_what_is_not_of_the_episode_is_ranked_first_and_marked(written: Session) -> None:
+    frame = written.model.frame
+    others = torch.cat(
+        [examples.draw(source, 6, frame.size, frame.channels, seed=1) for source in ("a temple", "a flower")]
+    )
+    nats, order = written.rank(others)
+    assert nats.tolist() == sorted(nats.tolist())
+    assert set(order[:4].tolist()) <= set(range(6, 12))
+    page = show.ranked(written, others, ["temple"] * 6 + ["flower"] * 6)
+    assert page.index("flower") < page.index("temple")
+    assert 'class="new"' in page
+
+
+def test_the_bound_rises_to_a_best_size_and_falls(written: Session) -> None:
+    bounds = written.curve()
+    best = max(bounds, key=bounds.__getitem__)
+    assert 1 < best < 64
+    assert max(bounds) == 64  # a memory of more clusters than pictures is not worth a point
+    assert set(written.resized(7).curve()) == {*bounds, 7}
+
+
+def test_resizing_writes_the_same_pictures_anew(written: Session) -> None:
+    small = written.resized(2)
+    assert small.size == 2
+    assert small.memory is not None
+    assert small.memory.frames == 64
+    assert small.memory.nbytes < written.require_memory().nbytes / 4
+    assert written.size == 10
+    assert float(small.memory.usage.sum()) == pytest.approx(64, rel=1e-4)
+
+
+def test_a_saved_memory_comes_back_without_the_pictures(written: Session, tmp_path: Path) -> None:
+    written.resized(3).require_memory().save(path := tmp_path / "a.memory")
+    loaded = Session(written.model, written.frames[:5]).loaded(path)
+    assert loaded.size == 3
+    assert loaded.require_memory().frames == 64
+    assert "to write" not in show.memory(loaded)
+    assert sum(len(p.frames) for p in portraits(loaded, 10)) == 0
+    assert "nats" in show.ranked(loaded, loaded.frames, ["a"] * 5)
+    with pytest.raises(ValueError, match="press Write"):
+        loaded.curve()
+
+
+def test_a_memory_of_another_model_is_refused_with_both_names(written: Session, tmp_path: Path) -> None:
+    tiny_session("mixture").written().require_memory().save(path := tmp_path / "a.memory")
+    with pytest.raises(MemoryFileError, match=r"by the model 'mixture'.*not by 'cifar10-mixture'"):
+        written.loaded(path)
+
+
+def test_a_damaged_memory_file_is_refused_by_its_name_only(written: Session, tmp_path: Path) -> None:
+    written.require_memory().save(good := tmp_path / "good.memory")
+    bytes_ = good.read_bytes()
+    contents = [b"", b"text", bytes_[:100], bytes_[:-1], bytes_.replace(b'"frames', b'"fromes')]
+    contents += [bytes_.replace(b'"I64"', b'"F64"'), bytes_.replace(b'clusters\\": 10', b'clusters\\": 99')]
+    for content in contents:
+        (path := tmp_path / "bad.memory").write_bytes(content)
+        with pytest.raises(MemoryFileError) as refused:
+            written.loaded(path)
+        assert str(tmp_path) not in str(refused.value)
+    save_memory(path, written.model.memory, written.require_memory().state)
+    with pytest.raises(MemoryFileError, match="bare memory"):
+        written.loaded(path)
+
+
+def test_nothing_written_is_said_instead_of_shown() -> None:
+    session = tiny_session("mixture")
+    assert "Press Write" in show.memory(session)
+    for call in (lambda: session.generate(1), session.curve, lambda: session.rank(session.frames)):
+        with pytest.raises(ValueError, match="press Write"):
+            call()
+
+
+def test_file_names_reach_the_page_as_text(written: Session) -> None:
+    page = show.ranked(written, written.frames[:1], ["<script>${alert(1)}{{x}}.png"])
+    assert "<script>" not in page
+    assert "${" not in page
+    assert "{{" not in page
+
+
+def test_models_are_opened_once_and_bad_paths_are_one_sentence(tmp_path: Path) -> None:
+    assert open_model("digits-mixture") is open_model("digits-mixture")
+    for source in ("", "no such model", str(tmp_path), "cifar10-vae"):
+        with pytest.raises(ModelError):
+            open_model(source)

@@ -1,0 +1,61 @@
+"""The models that come with the package are the ones that were trained: weights, behaviour, card."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import vbmem
+from tiny import waves
+from vbmem.models.directory import fingerprint
+from vbmem.pretrained import load_network, shipped
+
+# Bound in nats a frame of 64 `waves`, which are no digits, after torch.manual_seed(0), and fingerprint.
+GOLDEN = {
+    "cifar10-mixture": (676.25, "556e774104e4df5e"),
+    "cifar10-tree": (594.06, "9f99bc46f8e01550"),
+    "cifar10-vae": (1035.50, "8c6303a201c06d81"),
+    "digits-mixture": (-59248.66, "392f2fda07484f1c"),
+}
+
+
+def test_every_shipped_model_is_covered():
+    assert shipped() == sorted(GOLDEN)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_shipped_model_is_what_it_was(name):
+    saved = load_network(name)
+    network = saved.network
+    bound, weights = GOLDEN[name]
+    assert (saved.name, saved.sizes, fingerprint(network)) == (name, {}, weights)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        evidence = network(waves(64, network.frame.size, network.frame.channels).unsqueeze(0)).per_frame()
+    assert float(evidence["elbo_per_frame"]) == pytest.approx(bound, abs=0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_shipped_model_is_no_larger_than_it_must_be(name):
+    directory = Path(vbmem.__file__).parent / "weights" / name
+    network = load_network(name).network
+    numbers = sum(tensor.numel() for tensor in network.state_dict().values())
+    assert (directory / "model.safetensors").stat().st_size < 2.1 * numbers + 10_000  # half precision
+    assert {path.name for path in directory.iterdir()} == {"config.json", "model.safetensors", "README.md"}
+    assert f"# {name}" in (directory / "README.md").read_text()
+
+
+def test_a_name_may_be_a_path():
+    assert vbmem.load(Path("cifar10-mixture")).fingerprint == GOLDEN["cifar10-mixture"][1]
+
+
+def test_using_a_shipped_model_loads_nothing_of_training():
+    program = """
+import sys, torch, vbmem
+model = vbmem.load("digits-mixture")
+model.generate(model.write(torch.rand(8, 1, 8, 8)), 2)
+assert not [name for name in sys.modules if name.startswith("vbmem.train")], sorted(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -1,0 +1,284 @@
+"""When a stage ends and what the next one starts from; learning rates; clipping; averages."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tiny import MODELS, squares, tiny_run, tiny_trainer
+from train.runs import FEW, GivenBounds, log_lines
+from vbmem.errors import CheckpointError, TrainingError
+from vbmem.models import Regulariser
+from vbmem.models.directory import read_weights
+from vbmem.paper.presets import TWO_STAGES
+from vbmem.train import Stage
+from vbmem.train.checkpoint import load_checkpoint, under_prefix
+from vbmem.train.step import TrainingStep
+
+
+def trainer(config, run_dir):
+    return tiny_trainer(replace(config, data=FEW), run_dir, squares(20))
+
+
+def run_with_bounds(config, run_dir, bounds):
+    """A finished run of which validation told these bounds."""
+    made = trainer(config, run_dir)
+    given = GivenBounds(made, bounds)
+    made.run()
+    return made, given
+
+
+def same(weights, others):
+    return weights.keys() == others.keys() and all(torch.equal(weights[key], others[key]) for key in weights)
+
+
+def best_weights(run_dir):
+    return read_weights(run_dir)
+
+
+PATIENCE = {
+    "worse and worse": ([5, 4, 3, 2], 4, 1),
+    "better in the end": ([1, 3, 2, 2.5, 4, 3, 3, 3], 8, 5),
+    "a tie is not better": ([1, 1, 1, 1], 4, 1),
+    "better each time": (list(range(12)), 12, 12),
+    "nan is never better": ([math.nan, -5, math.nan, math.inf, -6], 5, 2),
+    "nor is it the first": ([math.nan, math.nan, 1, math.nan, 0, 0], 6, 3),
+    "infinity is not a bound": ([math.inf, -math.inf, 0, -1, -1, -1], 6, 3),
+}
+
+
+@pytest.mark.parametrize(("bounds", "epochs", "best_epoch"), PATIENCE.values(), ids=PATIENCE.keys())
+def test_a_stage_stops_when_three_epochs_were_no_better(bounds, epochs, best_epoch, tmp_path):
+    made, given = run_with_bounds(tiny_run(epochs=12, patience=3), tmp_path, [*bounds, 99.0])
+    assert made.progress.epoch == len(log_lines(tmp_path)) == epochs
+    assert (made.progress.best, made.progress.best_epoch) == (bounds[best_epoch - 1], best_epoch)
+    assert same(best_weights(tmp_path), given.weights[best_epoch - 1])
+
+
+def test_a_stage_without_a_finite_bound_stops_too(tmp_path):
+    made, _ = run_with_bounds(tiny_run(epochs=12, patience=3), tmp_path, [math.nan] * 12)
+    assert made.progress.epoch == 3
+
+
+class SecondStage(Exception):
+    """The second stage is about to make its first step."""
+
+
+def at_second_stage(made, monkeypatch):
+    """Run the first stage only."""
+    original = TrainingStep.__call__
+
+    def stop(step, indices):
+        if made.progress.stage == 1:
+            raise SecondStage
+        original(step, indices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingStep, "__call__", stop)
+        with pytest.raises(SecondStage):
+            made.run()
+
+
+def two_stages(model=MODELS["vae"], **settings):
+    stages = (Stage(6, 1e-2, Regulariser()), replace(TWO_STAGES[1], learning_rate=1e-4))
+    return tiny_run(model, stages=stages, **settings)
+
+
+def test_the_second_stage_starts_from_the_best_weights_of_the_first(tmp_path, monkeypatch):
+    made = trainer(two_stages(), tmp_path)
+    given = GivenBounds(made, [1, 2, 5, 4, 3, 2])
+    at_second_stage(made, monkeypatch)
+    assert same(made.model.state_dict(), given.weights[2])
+    assert not same(made.model.state_dict(), given.weights[5])
+
+
+def test_the_second_stage_has_a_fresh_optimiser_and_its_own_settings(tmp_path, monkeypatch):
+    made = trainer(two_stages(MODELS["mixture"], beta1=0.3), tmp_path)
+    GivenBounds(made, list(range(6)))
+    assert made.model.regulariser == Regulariser()
+    first = made.optimizer
+    at_second_stage(made, monkeypatch)
+    assert len(first.state) == len(made.parameters)
+    assert len(made.optimizer.state) == 0
+    settings = made.optimizer.param_groups[0]
+    assert (settings["lr"], settings["betas"], settings["eps"]) == (1e-4, (0.3, 0.999), 1e-8)
+    assert settings["params"] == made.parameters
+    assert made.step.optimizer is made.optimizer
+    assert made.model.regulariser == Regulariser(epsilon=1e-6, delta=2e-6)
+
+
+@pytest.mark.parametrize(("bounds", "first"), [([5, 4, 3, 2], 4), (list(range(6)), 6)], ids=["early", "in-time"])
+@pytest.mark.parametrize("takes_leftover", [True, False])
+def test_the_second_stage_takes_ten_epochs_and_the_leftover(takes_leftover, bounds, first, tmp_path):
+    stages = (Stage(6, 1e-2), Stage(10, 1e-3, takes_leftover=takes_leftover))
+    rising = [100.0 + epoch for epoch in range(20)]
+    made, _ = run_with_bounds(tiny_run(stages=stages, patience=3), tmp_path, bounds + rising)
+    numbers = [line["stage"] for line in log_lines(tmp_path)]
+    assert numbers.count(0) == first
+    assert numbers.count(1) == 10 + (6 - first if takes_leftover else 0)
+    assert made.progress.epoch == len(numbers)
+    assert f"stage 2: {numbers.count(1)} epochs from the best weights" in made.console.file.getvalue()
+
+
+def test_every_stage_has_its_own_patience_and_best(tmp_path):
+    bounds = [9, 8, 7, 3, 4, 3, 3]
+    stages = (Stage(6, 1e-2), Stage(6, 1e-3))
+    made, given = run_with_bounds(tiny_run(stages=stages, patience=2), tmp_path, [*bounds, 99.0])
+    assert [line["stage"] for line in log_lines(tmp_path)] == [0, 0, 0, 1, 1, 1, 1]
+    assert (made.progress.best, made.progress.best_epoch) == (4, 2)
+    assert same(best_weights(tmp_path), given.weights[4])
+
+
+def test_a_first_stage_without_a_finite_bound_is_reported(tmp_path):
+    """There are no best weights for the second stage to start from."""
+    made = trainer(tiny_run(stages=(Stage(2, 1e-2), Stage(2, 1e-3))), tmp_path)
+    GivenBounds(made, [math.nan] * 4)
+    with pytest.raises((TrainingError, CheckpointError)):
+        made.run()
+
+
+def learning_rates(config, run_dir):
+    """That of every epoch."""
+    made = trainer(config, run_dir)
+    rates = []
+
+    def validate(epoch):
+        rates.append(made.optimizer.param_groups[0]["lr"])
+        return {"elbo_per_frame": float(epoch), "standard_error": 0.0}
+
+    made.validate = validate
+    made.run()
+    return rates
+
+
+def test_the_constant_schedule_keeps_the_learning_rate(tmp_path):
+    stages = (Stage(3, 1e-2), Stage(2, 1e-3))
+    assert learning_rates(tiny_run(stages=stages), tmp_path) == [1e-2] * 3 + [1e-3] * 2
+
+
+def test_the_cosine_schedule_falls_over_every_stage(tmp_path):
+    stages = (Stage(4, 1e-2), Stage(3, 1e-3))
+    half = math.sqrt(0.5)
+    first = [1e-2, 1e-2 * (1 + half) / 2, 1e-2 / 2, 1e-2 * (1 - half) / 2]
+    second = [1e-3, 0.75e-3, 0.25e-3]
+    assert learning_rates(tiny_run(stages=stages, schedule="cosine"), tmp_path) == pytest.approx(first + second)
+
+
+def test_a_small_learning_rate_makes_small_steps(tmp_path):
+    """Adam's first step moves a weight by the learning rate, whatever the gradient."""
+    made = trainer(tiny_run(stages=(Stage(1, 1e-5),)), tmp_path)
+    before = [parameter.detach().clone() for parameter in made.parameters]
+    made.step(made.source.epoch_indices(0)[0])
+    moved = torch.cat([(p - q).detach().abs().flatten() for p, q in zip(made.parameters, before, strict=True)])
+    assert moved.max() == pytest.approx(1e-5, rel=0.02)
+
+
+def gradients(clip, run_dir):
+    made = trainer(tiny_run(clip=clip), run_dir)
+    torch.manual_seed(0)
+    made.step(made.source.epoch_indices(0)[0])
+    return torch.cat([parameter.grad.flatten() for parameter in made.parameters if parameter.grad is not None])
+
+
+def test_the_whole_gradient_is_clipped(tmp_path):
+    free = gradients(1e9, tmp_path / "free")
+    assert free.norm() > 1
+    clipped = gradients(0.01, tmp_path / "clipped")
+    assert clipped.norm() == pytest.approx(0.01, rel=1e-4)
+    torch.testing.assert_close(clipped, free * (0.01 / free.norm()), rtol=1e-4, atol=1e-9)
+
+
+def test_a_gradient_within_the_limit_is_left_alone(tmp_path):
+    assert torch.equal(gradients(1e6, tmp_path / "one"), gradients(1e9, tmp_path / "other"))
+
+
+def test_averages_follow_their_recursion(tmp_path):
+    made = trainer(tiny_run(averaging=0.75), tmp_path)
+    expected = [parameter.detach().clone() for parameter in made.parameters]
+    for indices in made.source.epoch_indices(0):
+        made.step(indices)
+        expected = [0.75 * e + 0.25 * p.detach() for e, p in zip(expected, made.parameters, strict=True)]
+    torch.testing.assert_close(made.averages, expected)
+
+
+def test_averages_are_what_is_validated_and_kept(tmp_path):
+    made = trainer(tiny_run(averaging=0.9), tmp_path)
+    given = GivenBounds(made, [1.0, 3.0, 2.0, 2.5])
+    averages = []
+
+    def validate(epoch):
+        averages.append([average.clone() for average in made.averages])
+        return given(epoch)
+
+    made.validate = validate
+    made.run()
+    names = [name for name, _ in made.model.named_parameters()]
+    for weights, average in zip(given.weights, averages, strict=True):
+        assert all(torch.equal(weights[name], tensor) for name, tensor in zip(names, average, strict=True))
+    assert same(best_weights(tmp_path), given.weights[1])
+
+
+def test_training_goes_on_with_the_weights_themselves(tmp_path):
+    """Averaging changes nothing about the training."""
+    plain, averaged = (trainer(tiny_run(averaging=decay), tmp_path / str(decay)) for decay in (0.0, 0.9))
+    for made in (plain, averaged):
+        GivenBounds(made, [1.0, 2.0, 3.0, 4.0])
+        torch.manual_seed(0)
+        made.run()
+    assert same(plain.model.state_dict(), averaged.model.state_dict())
+    last = under_prefix("model", load_checkpoint(tmp_path / "0.9" / "last.safetensors")[0])
+    assert same(last, plain.model.state_dict())
+    assert not same(best_weights(tmp_path / "0.9"), last)
+
+
+def test_averages_start_afresh_in_the_second_stage(tmp_path, monkeypatch):
+    made = trainer(two_stages(averaging=0.9), tmp_path)
+    GivenBounds(made, [1, 2, 5, 4, 3, 2])
+    at_second_stage(made, monkeypatch)
+    assert all(torch.equal(average, p) for average, p in zip(made.averages, made.parameters, strict=True))
+
+
+def test_an_epoch_shows_every_batch_once(tmp_path, monkeypatch):
+    made = trainer(tiny_run(epochs=2), tmp_path)
+    seen = []
+    original = TrainingStep.__call__
+
+    def noted(step, indices):
+        seen.append(indices)
+        return original(step, indices)
+
+    monkeypatch.setattr(TrainingStep, "__call__", noted)
+    made.run()
+    expected = torch.cat([made.source.epoch_indices(epoch) for epoch in (0, 1)])
+    assert len(seen) == 4
+    assert torch.equal(torch.stack(seen), expected)
+
+
+def test_the_regulariser_is_for_training_only(tmp_path):
+    """Without a step in between, validation is the same with and without."""
+    results = []
+    for number, regulariser in enumerate([None, Regulariser()]):
+        made = trainer(tiny_run(MODELS["mixture"], stages=(Stage(1, 1e-2, regulariser),)), tmp_path / str(number))
+        torch.manual_seed(0)
+        results.append(made.validate(0))
+    assert results[0] == results[1]
+
+
+def test_the_regulariser_makes_a_difference_in_training(tmp_path):
+    weights = []
+    for number, regulariser in enumerate([None, Regulariser()]):
+        made = trainer(tiny_run(MODELS["mixture"], stages=(Stage(1, 1e-2, regulariser),)), tmp_path / str(number))
+        made.run()
+        weights.append(made.model.state_dict())
+    assert not same(*weights)
+
+
+def test_statistics_of_batch_norm_stay_where_they_are_through_all_stages(tmp_path):
+    """A captured validation reads them from where they were when it was captured."""
+    made = trainer(tiny_run(stages=(Stage(1, 1e-2), Stage(1, 1e-3))), tmp_path)
+    before = {name: buffer.data_ptr() for name, buffer in made.model.named_buffers() if buffer.is_floating_point()}
+    made.run()
+    after = {name: buffer.data_ptr() for name, buffer in made.model.named_buffers() if buffer.is_floating_point()}
+    assert before == after
+    assert len(before) > 0
