@@ -68,7 +68,7 @@ def test_the_parameter_count_is_the_published_one_but_for_the_pooling():
 
 def test_the_parameter_count_follows_its_formula():
     size, context = 4, 7
-    model = StatisticianConfig(size, context, filters=8).build(FrameFormat(8, 1))
+    model = StatisticianConfig(context, code_size=size, filters=8).build(FrameFormat(8, 1))
     networks = sum(weights.numel() for part in (model.encoder, model.decoder) for weights in part.parameters())
     wide, deep = 2 * size, 2 * context
     pooling = wide * wide + wide

@@ -167,7 +167,9 @@ def test_a_row_is_trained_with_its_seed_and_tested_once(tmp_path, monkeypatch):
     asked = []
     images = load_images("digits")
     small = replace(images, x_train=images.x_train[:160], y_train=images.y_train[:160])
-    config = RunConfig(DataConfig("digits", batch_size=2, episode_length=8), VAEConfig(4, 8), (Stage(2),))
+    config = RunConfig(
+        DataConfig("digits", batch_size=2, episode_length=8), VAEConfig(code_size=4, filters=8), (Stage(2),)
+    )
     monkeypatch.setattr(table1, "get_preset", lambda name: asked.append(name) or config)
     monkeypatch.setattr(table1, "load_images", lambda name, data_dir: small)
     row = ("cifar10", "vae", 3, tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
@@ -185,7 +187,7 @@ def test_a_row_is_trained_with_its_seed_and_tested_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("binary", [False, True], ids=["gaussian", "bernoulli"])
 def test_the_command_evaluates_a_row_and_its_export_to_the_very_same_number(binary, tmp_path, monkeypatch, capsys):
     data = DataConfig("digits", binary=binary, batch_size=2, episode_length=8)
-    config = RunConfig(data, VAEConfig(4, 8), (Stage(1),))
+    config = RunConfig(data, VAEConfig(code_size=4, filters=8), (Stage(1),))
     monkeypatch.setattr(table1, "get_preset", lambda name: config)
     monkeypatch.setattr(table1, "load_images", lambda name, data_dir: load_images("digits", data_dir))
     row = table1.run_row("cifar10", "vae", 3, tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))

@@ -23,7 +23,7 @@ from vbmem.errors import ModelError
 from vbmem.files import read_tensors, write_atomically, write_json
 from vbmem.memory.choice import UNIFORM
 from vbmem.models.base import EpisodicModel, place_on
-from vbmem.models.settings import ModelConfig, from_dict, to_dict
+from vbmem.models.settings import ModelConfig, from_dict
 from vbmem.nets import FrameFormat
 
 FORMAT, VERSION = "vbmem.model", 2
@@ -81,7 +81,7 @@ def build_model(directory: Path) -> SavedModel:
     """
     values = read_settings(directory)
     try:
-        settings = from_dict(ModelConfig, values["model"])  # type: ignore[type-abstract]
+        settings = from_dict(ModelConfig, values["model"])
         return SavedModel(
             network=settings.build(FrameFormat(**values["frame"])),
             name=str(values["name"]),
@@ -132,13 +132,14 @@ def read_settings(directory: Path) -> dict[str, Any]:
 
 def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:
     """Write config.json; `more` is what else a training run must find there again."""
+    settings = saved.network.config
     values = {
         "format": FORMAT,
         "version": VERSION,
         "name": saved.name,
-        "model": to_dict(saved.network.config),
+        "model": {"kind": settings.kind, **asdict(settings)},
         "frame": asdict(saved.network.frame),
-        "data": to_dict(saved.data),
+        "data": saved.data and asdict(saved.data),
         "seed": saved.seed,
         "sizes": saved.sizes,
         "card": saved.card,

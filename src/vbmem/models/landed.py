@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from vbmem.errors import ModelError
 from vbmem.files import read_tensors
 from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import FORMAT, SETTINGS, VERSION, digest, facts_of_training
-from vbmem.models.settings import from_dict, to_dict
+from vbmem.models.settings import from_dict
 
 LANDED_WEIGHTS, PREFIX = "best.safetensors", "model."  # of a run; every tensor's name begins with the prefix
 
@@ -44,7 +45,7 @@ def _upgraded_model(values: dict[str, Any]) -> dict[str, Any]:
             batch_size=batch_size,
             episode_length=episode_length,
         )
-    return {"sizes": {}, **values, "version": VERSION, "data": to_dict(data), "seed": int(card.get("seed", 0))}
+    return {"sizes": {}, **values, "version": VERSION, "data": data and asdict(data), "seed": int(card.get("seed", 0))}
 
 
 def _upgraded_run(values: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vbmem.memory import Addresses, MemoryState
+from vbmem.memory.reading import Memory
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
 from vbmem.models.cuda_streams import SideStream
@@ -46,7 +47,9 @@ class MemoryModel(CodedModel):
     """
 
     def __init__(self, config: MemoryConfig, frame: FrameFormat) -> None:
-        memory = config.make_memory()
+        kind = Memory.kinds[config.memory]
+        memory = kind(**{size: getattr(config, size) for size in kind.sizes})
+        assert isinstance(memory, VariationalMemory)
         fixed_var = 0.5 * float(memory.noise_var) if config.memory in ("mixture", "tree") else None
         super().__init__(frame, config.code_size, config.filters, config.style, fixed_var)
         self.config: MemoryConfig = config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from vbmem.data.settings import DataConfig, Part
 from vbmem.errors import CheckpointError
 from vbmem.models.base import EpisodicModel, place_on
 from vbmem.models.directory import SETTINGS, SavedModel, facts_of_training, read_settings, write_settings
-from vbmem.models.settings import from_dict, to_dict
+from vbmem.models.settings import from_dict
 from vbmem.nets import FrameFormat
 from vbmem.train.settings import RunConfig
 
@@ -61,7 +62,7 @@ def write_run(run_dir: Path, config: RunConfig, model: EpisodicModel, bound: flo
         config.data, [(stage.epochs, stage.learning_rate) for stage in config.stages], config.seed, bound
     )
     saved = SavedModel(model, run_dir.resolve().name, config.data, config.seed, card=facts)
-    training = {name: value for name, value in to_dict(config).items() if name not in ("data", "model", "seed")}
+    training = {name: value for name, value in asdict(config).items() if name not in ("data", "model", "seed")}
     write_settings(run_dir, saved, training=training)
 
 
