@@ -1,7 +1,5 @@
 """Files that are either whole or not there, and tensors read from them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

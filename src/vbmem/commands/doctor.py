@@ -1,7 +1,5 @@
 """What vbmem finds on this machine, and whether it works here."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

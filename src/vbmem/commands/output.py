@@ -1,7 +1,5 @@
 """What commands print: sentences and tables for people, JSON for programs."""
 
-from __future__ import annotations
-
 from json import dumps
 from typing import Any
 

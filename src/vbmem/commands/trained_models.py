@@ -1,7 +1,5 @@
 """Trained models: list those that are shipped, evaluate one, export one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

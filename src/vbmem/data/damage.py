@@ -1,7 +1,5 @@
 """Damage for pictures to be recalled from: blur, noise, a part hidden."""
 
-from __future__ import annotations
-
 import math
 
 import torch

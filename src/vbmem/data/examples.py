@@ -4,8 +4,6 @@ The photographs and the digits come with scikit-learn. CIFAR-10 is used only fro
 is downloaded for an example. Pictures are uint8 [count, channels, size, size]; the same seed draws the same ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path

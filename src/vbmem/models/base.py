@@ -1,7 +1,5 @@
 """What every episodic model shares: an encoder, a decoder, and a bound reported term by term."""
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
@@ -70,20 +68,17 @@ class EpisodicModel(nn.Module):
         flat = frames.flatten(0, 1).contiguous(memory_format=torch.channels_last)
         with self._networks(frames):
             embeddings: Tensor = self.encoder(flat)
-        unfolded: Tensor = at_least_float32(embeddings).unflatten(0, frames.shape[:2])
-        return unfolded
+        return at_least_float32(embeddings).unflatten(0, frames.shape[:2])
 
     def decode(self, codes: Tensor) -> Pixels:
         """p(x | z) of codes [N, C]."""
         with self._networks(codes):
-            pixels: Pixels = self.decoder(codes)
-        return pixels
+            return self.decoder(codes)
 
     def score(self, codes: Tensor, frames: Tensor) -> Tensor:
         """log p(x | z) summed over the frames of each episode: codes [B, T, C] -> [B]."""
         log_probs = self.decode(codes.flatten(0, 1)).log_prob(frames.flatten(0, 1))
-        total: Tensor = log_probs.unflatten(0, frames.shape[:2]).sum(-1)
-        return total
+        return log_probs.unflatten(0, frames.shape[:2]).sum(-1)
 
     def gathered_statistics(self) -> Tensor:
         """Batch norm's statistics as one tensor, so that all can be copied in one go. Moved into it at the first call,
@@ -124,8 +119,7 @@ class CodedModel(EpisodicModel):
 
     def infer(self, frames: Tensor) -> CodePosterior:
         """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""
-        posterior: CodePosterior = self.head(self.embed(frames))
-        return posterior
+        return self.head(self.embed(frames))
 
     def compile_parts(self) -> None:
         super().compile_parts()

@@ -3,8 +3,6 @@
 A training run's directory is one, to which `train` adds its own settings, a log and the checkpoint it goes on from.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

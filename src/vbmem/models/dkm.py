@@ -1,7 +1,5 @@
 """The Dynamic Kanerva Machine (Wu et al. 2018), trained on an unbiased estimate of its bound."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """The one reader of what vbmem 0.1 wrote: model directories of version 1, and runs with their best.safetensors."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The paper's model: codes written into any memory of `vbmem.memory`, trained through the writing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

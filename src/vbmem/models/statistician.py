@@ -1,7 +1,5 @@
 """The Neural Statistician (Edwards & Storkey 2017), with the paper's extra nonlinearity in the pooling layer."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

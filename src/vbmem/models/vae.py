@@ -1,7 +1,5 @@
 """The variational autoencoder (Kingma & Welling 2013): the baseline that knows no episodes."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior

@@ -79,8 +79,7 @@ class ResidualBlock(nn.Module):
         self.activation = parts.activation()
 
     def forward(self, features: Tensor) -> Tensor:
-        output: Tensor = self.activation(features + self.residual(features))
-        return output
+        return self.activation(features + self.residual(features))
 
 
 def check_images(image_size: int, channels: int) -> None:

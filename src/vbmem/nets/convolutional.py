@@ -1,7 +1,5 @@
 """The paper's two encoder-decoder pairs (appendix F)."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from vbmem.nets.blocks import BlockParts, batch_norm, group_norm

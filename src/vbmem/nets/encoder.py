@@ -48,5 +48,4 @@ class Encoder(nn.Module):
             expected = ", ".join(map(str, self.frame_shape))
             raise ValueError(f"expected frames [N, {expected}], got {list(frames.shape)}")
         features = self.blocks(2 * frames - 1)
-        embeddings: Tensor = self.to_embedding(features.flatten(1))
-        return embeddings
+        return self.to_embedding(features.flatten(1))

@@ -1,7 +1,5 @@
 """Encoder-decoder pairs by name, so that settings and a saved model can say which they have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

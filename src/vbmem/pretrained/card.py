@@ -1,7 +1,5 @@
 """The model card: what a model is, where it comes from and what it cannot do."""
 
-from __future__ import annotations
-
 from json import dumps
 
 from vbmem.models.directory import SavedModel

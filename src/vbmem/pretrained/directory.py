@@ -1,7 +1,5 @@
 """Models by name: those that come with the package, directories, the Hugging Face Hub."""
 
-from __future__ import annotations
-
 import difflib
 from importlib import resources
 from pathlib import Path

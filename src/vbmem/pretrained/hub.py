@@ -1,7 +1,5 @@
 """Models on the Hugging Face Hub, as the same three files that are on disk (`pip install vbmem[hub]`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

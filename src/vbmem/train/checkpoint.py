@@ -4,8 +4,6 @@ Tensors: weights, optimiser, averages, running sums, random generators. JSON, in
 stands. One file, replaced in one move, so that a crash at any moment leaves a whole checkpoint.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path

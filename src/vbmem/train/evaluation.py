@@ -1,7 +1,5 @@
 """The bound over a whole pass through some pictures, with its standard error."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """What a run tells: a JSON line an event in log.jsonl, TensorBoard where it is installed, a live line on the screen."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math

@@ -1,7 +1,5 @@
 """The training loop."""
 
-from __future__ import annotations
-
 import math
 import time
 import zlib

@@ -1,7 +1,5 @@
 """From the settings of a run to its source of episodes and its model, and from its directory back to the settings."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

@@ -4,8 +4,6 @@ On CUDA the whole step (gathering frames, networks, writing, backward, optimiser
 replayed; nothing in it waits for the device. Sums are kept there and read when somebody looks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
