@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from vbmem.data.decoding import read_picture
@@ -27,7 +28,6 @@ DIGITS, CIFAR10 = "digits", "CIFAR-10"
 
 def photograph_crops(name: Photograph, count: int, size: int, seed: int = 0, channels: int = 3) -> Images:
     """Random squares of a photograph, from a seventh of its height up: uint8 [count, size, size, channels]."""
-    from PIL import Image
     from sklearn.datasets import load_sample_image
 
     photograph = Image.fromarray(load_sample_image(f"{name}.jpg"))
@@ -113,8 +113,6 @@ def draw_sets(counts: Sequence[int], size: int, channels: int, data_dir: Path | 
 
 def _as_frames(pictures: Images, size: int, channels: int) -> Tensor:
     """Pictures [N, H, W, C], fitted where they have another size or other channels."""
-    from PIL import Image
-
     if pictures.shape[1:] != (size, size, channels):
         images = (Image.fromarray(picture.squeeze()) for picture in pictures)
         pictures = np.stack([read_picture(image, size, channels) for image in images])

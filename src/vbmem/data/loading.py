@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pooch
+from PIL import Image
 
 from vbmem.data.decoding import read_folder, square
 from vbmem.data.image_set import Images, ImageSet, with_channel_axis
@@ -64,14 +66,10 @@ def data_directory(data_dir: str | os.PathLike[str] | None) -> Path:
     """Where data sets are kept: as given, else VBMEM_DATA, else the user's cache."""
     if chosen := data_dir or os.environ.get("VBMEM_DATA"):
         return Path(chosen).expanduser()
-    import pooch
-
     return Path(pooch.os_cache("vbmem"))
 
 
 def _resized(images: ImageSet, size: int) -> ImageSet:
-    from PIL import Image
-
     def resize(pictures: Images | None) -> Images | None:
         if pictures is None or pictures.shape[1:3] == (size, size):
             return pictures

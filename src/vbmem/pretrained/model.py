@@ -1,14 +1,12 @@
 """A trained model the way a person would use it: write pictures into a memory, generate, read, score."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -21,11 +19,8 @@ from vbmem.models.landed import landed_fingerprint
 from vbmem.models.memory_model import MemoryModel
 from vbmem.nets import CodePosterior, FrameFormat, Pixels
 from vbmem.pretrained.card import HUB
-from vbmem.pretrained.inputs import as_frames, to_unit
+from vbmem.pretrained.inputs import Pictures, as_frames, to_unit
 from vbmem.progress import progress_bar
-
-if TYPE_CHECKING:
-    from vbmem.pretrained.inputs import Pictures
 
 CHUNK = 256  # frames that go through the networks at a time
 LONG = 2048  # frames from which on a call shows how far it is
