@@ -147,8 +147,16 @@ def test_another_librarys_weights_are_not_even_fetched(hub, files):
     [
         ("config.json", lambda content: content[:-9], r"config\.json is damaged"),
         ("config.json", lambda content: b"[" * 100_000, r"config\.json is damaged"),
-        ("model.safetensors", lambda content: content[:-9], r"model\.safetensors is cut short or damaged"),
-        ("model.safetensors", lambda content: b"\x80\x04.", r"model\.safetensors is cut short or damaged"),
+        (
+            "model.safetensors",
+            lambda content: content[:-9],
+            r"model\.safetensors is damaged or not a model's weights",
+        ),
+        (
+            "model.safetensors",
+            lambda content: b"\x80\x04.",
+            r"model\.safetensors is damaged or not a model's weights",
+        ),
     ],
 )
 def test_a_damaged_file_is_named(hub, name, content, message):

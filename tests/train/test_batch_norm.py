@@ -11,7 +11,7 @@ from torch import nn
 from vbmem.errors import NumericalError
 from vbmem.models import load_model
 from vbmem.train.batch_norm import FreshStatistics
-from vbmem.train.checkpoint import load_checkpoint, under_prefix
+from vbmem.train.checkpoint import load_checkpoint
 
 NORMED = ["vae", "statistician", "dkm", "gaussian"]
 
@@ -158,7 +158,7 @@ def test_weights_that_moved_fast_are_validated_and_kept_with_statistics_of_their
     torch.set_rng_state(random[0])
     with FreshStatistics(model, made.source)(made.source.epoch_indices(0)):
         torch.testing.assert_close(statistics(model), best, rtol=1e-5, atol=1e-5)
-    last = under_prefix("model", load_checkpoint(tmp_path / "last.safetensors")[0])
+    last = load_checkpoint(tmp_path / "last.safetensors")[0]["model"]
     assert equal(statistics(made.model), {key: last[key] for key in best})
     assert not any(torch.allclose(best[key], last[key], rtol=0.05) for key in best)
 

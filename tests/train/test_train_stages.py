@@ -13,7 +13,7 @@ from vbmem.models import Regulariser
 from vbmem.models.directory import read_weights
 from vbmem.paper.presets import TWO_STAGES
 from vbmem.train import Stage
-from vbmem.train.checkpoint import load_checkpoint, under_prefix
+from vbmem.train.checkpoint import load_checkpoint
 from vbmem.train.step import TrainingStep
 
 
@@ -226,7 +226,7 @@ def test_training_goes_on_with_the_weights_themselves(tmp_path):
         torch.manual_seed(0)
         made.run()
     assert same(plain.model.state_dict(), averaged.model.state_dict())
-    last = under_prefix("model", load_checkpoint(tmp_path / "0.9" / "last.safetensors")[0])
+    last = load_checkpoint(tmp_path / "0.9" / "last.safetensors")[0]["model"]
     assert same(last, plain.model.state_dict())
     assert not same(best_weights(tmp_path / "0.9"), last)
 

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save
 from torch import Tensor
 
 from vbmem.data.settings import DataConfig
 from vbmem.errors import ModelError
-from vbmem.files import read_tensors, write_atomically, write_json
+from vbmem.files import read_tensors, reading, write_json, write_tensors
 from vbmem.memory.choice import UNIFORM
 from vbmem.models.base import EpisodicModel, place_on
 from vbmem.models.settings import ModelConfig, from_dict
@@ -26,6 +24,7 @@ from vbmem.nets import FrameFormat
 
 FORMAT, VERSION = "vbmem.model", 2
 SETTINGS, WEIGHTS = "config.json", "model.safetensors"
+SAVE_AGAIN = "save or download the model again"
 
 
 @dataclass(frozen=True)
@@ -108,21 +107,17 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
 
 def read_settings(directory: Path) -> dict[str, Any]:
     """What config.json of a model directory says."""
-    path = directory / SETTINGS
-    try:
-        values = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise ModelError(f"{directory} holds no model or run: it has no config.json") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged ({error}); save or download the model again") from error
-    if not isinstance(values, dict):
-        raise ModelError(f"{path} is not the configuration of a model; expected an object with its settings")
     from vbmem.models.landed import is_landed, upgraded
 
-    if is_landed(values):
-        return upgraded(values, directory)
-    if values.get("format") != FORMAT:
-        raise ModelError(f"{path} is damaged or was not saved by vbmem; expected the format {FORMAT!r}")
+    path = directory / SETTINGS
+    if not path.is_file():
+        raise ModelError(f"{directory} holds no model or run: it has no config.json")
+    with reading(path, ModelError, "a model's settings", SAVE_AGAIN):
+        values = json.loads(path.read_text())
+        if is_landed(values):
+            return upgraded(values, directory)
+        if values.get("format") != FORMAT:
+            raise ValueError(f"it was not saved by vbmem, whose format is {FORMAT!r}")
     if (version := values.get("version")) != VERSION:
         raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
     return values
@@ -154,21 +149,16 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     if not path.is_file() and (directory / LANDED_WEIGHTS).is_file():
         path, prefix = directory / LANDED_WEIGHTS, PREFIX
     if not path.is_file():
-        raise ModelError(f"{path} is missing; save or download the model again, or train at least an epoch of the run")
-    try:
+        raise ModelError(f"{path} is missing; {SAVE_AGAIN}, or train at least an epoch of the run")
+    with reading(path, ModelError, "a model's weights", SAVE_AGAIN):
         tensors, _ = read_tensors(path, "cpu")
-    except SafetensorError as error:
-        raise ModelError(f"{path} is cut short or damaged ({error}); save or download the model again") from error
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 
 def write_weights(directory: Path, tensors: dict[str, Tensor], dtype: torch.dtype = torch.float32) -> None:
     """Write model.safetensors, floating-point numbers in the given precision."""
-    stored = {
-        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
-        for name, tensor in tensors.items()
-    }
-    write_atomically(directory / WEIGHTS, save(stored, {"format": "pt"}))
+    stored = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    write_tensors(directory / WEIGHTS, stored, {"format": "pt"})
 
 
 def facts_of_training(

@@ -5,13 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from vbmem.data.settings import DataConfig
-from vbmem.errors import ModelError
 from vbmem.files import read_tensors
 from vbmem.models.base import EpisodicModel
-from vbmem.models.directory import FORMAT, SETTINGS, VERSION, digest, facts_of_training
+from vbmem.models.directory import FORMAT, VERSION, digest, facts_of_training
 from vbmem.models.settings import from_dict
 
 LANDED_WEIGHTS, PREFIX = "best.safetensors", "model."  # of a run; every tensor's name begins with the prefix
@@ -26,10 +23,7 @@ def is_landed(values: dict[str, Any]) -> bool:
 
 def upgraded(values: dict[str, Any], directory: Path) -> dict[str, Any]:
     """The same settings as this version writes them."""
-    try:
-        return _upgraded_model(values) if "format" in values else _upgraded_run(values, directory)
-    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
-        raise ModelError(f"{directory / SETTINGS} describes no model this vbmem can build ({error!r})") from error
+    return _upgraded_model(values) if "format" in values else _upgraded_run(values, directory)
 
 
 def _upgraded_model(values: dict[str, Any]) -> dict[str, Any]:

@@ -14,21 +14,20 @@ from torch import Tensor
 
 from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
+from vbmem.files import reading
 from vbmem.models.directory import write_weights
 from vbmem.models.memory_model import MemoryModel
 from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import (
+    Groups,
     Progress,
     Tensors,
     load_checkpoint,
-    load_weights,
     optimizer_tensors,
     random_tensors,
     restore_optimizer,
     restore_random,
     save_checkpoint,
-    under_prefix,
-    with_prefix,
 )
 from vbmem.train.evaluation import Evaluation
 from vbmem.train.interrupt import InterruptNow, deferred_interrupt
@@ -264,39 +263,37 @@ class Trainer:
         save_checkpoint(self.run_dir / "last.safetensors", self._tensors(), self.progress)
         self._saved = time.monotonic()
 
-    def _tensors(self) -> Tensors:
-        averages = {str(i): tensor for i, tensor in enumerate(self.averages)}
-        counts = {name: getattr(self.step, name) for name in STEP_COUNTS}
-        sums = dict(zip(self.step.names, self.step.sums, strict=True))
-        return (
-            with_prefix("model", dict(self.model.state_dict()))
-            | with_prefix("best", self._best)
-            | optimizer_tensors(self.optimizer)
-            | with_prefix("average", averages)
-            | with_prefix("count", counts)
-            | with_prefix("sum", sums)
-            | random_tensors(self.device)
-        )
+    def _tensors(self) -> Groups:
+        return {
+            "model": self.model.state_dict(),
+            "best": self._best,
+            "optimizer": optimizer_tensors(self.optimizer),
+            "average": {str(i): tensor for i, tensor in enumerate(self.averages)},
+            "count": {name: getattr(self.step, name) for name in STEP_COUNTS},
+            "sum": dict(zip(self.step.names, self.step.sums, strict=True)),
+            "random": random_tensors(self.device),
+        }
 
     def _restore(self) -> None:
-        pictures = self.progress.pictures
-        tensors, self.progress = load_checkpoint(self.run_dir / "last.safetensors", self.device)
+        path, pictures = self.run_dir / "last.safetensors", self.progress.pictures
+        groups, self.progress = load_checkpoint(path, self.device)
         if read_run(self.run_dir) != self.config:
             raise CheckpointError(f"{self.run_dir} was trained with other settings; resume with the same ones")
-        load_weights(self.model, tensors, self.run_dir / "last.safetensors")
+        with reading(path, CheckpointError, "a checkpoint of this model", "begin a new run"):
+            self.model.load_state_dict(groups["model"])
         if self.progress.pictures != pictures:
             raise CheckpointError(f"{self.run_dir} was trained on other pictures; bring those back, or begin a new run")
         self._open_stage()
-        restore_optimizer(self.optimizer, tensors)
-        for key, value in under_prefix("average", tensors).items():
+        restore_optimizer(self.optimizer, groups["optimizer"])
+        for key, value in groups["average"].items():
             self.averages[int(key)].copy_(value)
-        for key, value in under_prefix("count", tensors).items():
+        for key, value in groups["count"].items():
             getattr(self.step, key).copy_(value)
-        if sums := under_prefix("sum", tensors):
+        if sums := groups["sum"]:
             self.step.names = sorted(sums)
             self.step.sums = torch.stack([sums[name] for name in self.step.names])
-        self._best = under_prefix("best", tensors)
-        restore_random(tensors, self.device)
+        self._best = groups["best"]
+        restore_random(groups["random"], self.device)
 
     def _claim_directory(self) -> None:
         """Write everything a run writes, once, before training: a full or read-only disk shows now."""

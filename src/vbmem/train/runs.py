@@ -9,6 +9,7 @@ from vbmem.data.episodes import EpisodeSource
 from vbmem.data.image_set import ImageSet
 from vbmem.data.settings import DataConfig, Part
 from vbmem.errors import CheckpointError
+from vbmem.files import reading
 from vbmem.models.base import EpisodicModel, place_on
 from vbmem.models.directory import SETTINGS, SavedModel, facts_of_training, read_settings, write_settings
 from vbmem.models.settings import from_dict
@@ -67,8 +68,6 @@ def write_run(run_dir: Path, config: RunConfig, model: EpisodicModel, bound: flo
 def read_run(run_dir: Path) -> RunConfig:
     """How a run was made."""
     values = read_settings(run_dir)
-    try:
+    with reading(run_dir / SETTINGS, CheckpointError, "the settings of a training run", "begin a new run"):
         described = {name: values[name] for name in ("data", "model", "seed")}
         return from_dict(RunConfig, values["training"] | described)
-    except (ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{run_dir / SETTINGS} does not describe a training run ({error!r})") from error
