@@ -79,13 +79,13 @@ def test_within_are_the_mean_statistics_of_the_first_eight_batches(name, count, 
 @pytest.mark.parametrize("name", NORMED)
 def test_afterwards_all_is_as_before(name, tmp_path):
     made, batches = moved(MODELS[name], tmp_path)
-    before, weights = statistics(made.model), [p.detach().clone() for p in made.parameters]
+    before, weights = statistics(made.model), [p.detach().clone() for p in made.step.parameters]
     with made.fresh_statistics(batches):
         assert not any(torch.equal(tensor, before[key]) for key, tensor in statistics(made.model).items())
         assert {norm.momentum for norm in batch_norms(made.model).values()} == {0.01}
     assert equal(statistics(made.model), before)
     assert {norm.momentum for norm in batch_norms(made.model).values()} == {0.01}
-    assert all(torch.equal(p, q) for p, q in zip(made.parameters, weights, strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(made.step.parameters, weights, strict=True))
 
 
 def test_after_an_exception_within_all_is_as_before(tmp_path):

@@ -107,7 +107,7 @@ def test_a_run_is_loaded_with_its_settings_and_best_weights(name, tmp_path):
     assert (saved.data, saved.seed, model.config) == (config.data, config.seed, config.model)
     assert not model.training
     assert all(torch.equal(tensor, given.weights[0][key]) for key, tensor in model.state_dict().items())
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), made.parameters, strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), made.step.parameters, strict=True))
 
 
 def test_there_is_nothing_to_load_before_the_first_epoch(tmp_path):
@@ -136,7 +136,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(tmp_path):
     weights = []
     for number, seed in enumerate([3, 3, 4]):
         made = trained(tiny(epochs=1, seed=seed), tmp_path / str(number))
-        weights.append(torch.cat([parameter.flatten() for parameter in made.parameters]))
+        weights.append(torch.cat([parameter.flatten() for parameter in made.step.parameters]))
     assert torch.equal(weights[0], weights[1])
     assert not torch.allclose(weights[0], weights[2])
 

@@ -55,22 +55,6 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> tuple[Gro
     return groups, progress
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Tensors:
-    """Adam's state by parameter number, each tensor under its own name."""
-    return {
-        f"{index}.{name}": value
-        for index, parameter in enumerate(optimizer.param_groups[0]["params"])
-        for name, value in optimizer.state.get(parameter, {}).items()
-    }
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors) -> None:
-    for key, value in tensors.items():
-        index, name = key.split(".")
-        parameter = optimizer.param_groups[0]["params"][int(index)]
-        optimizer.state[parameter][name] = value.to(parameter.device)
-
-
 def random_tensors(device: torch.device) -> Tensors:
     """The state of the random generators in use."""
     states = {"cpu": torch.get_rng_state()}
