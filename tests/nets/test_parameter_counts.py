@@ -7,12 +7,12 @@ layer of the code head; none in the three linear maps to the embedding, the head
 import pytest
 from torch import nn
 
-from vbmem.nets import BlockParts, CodeHead, Decoder, Encoder
+from vbmem.nets import BlockParts, CodeHead, Decoder, Encoder, FrameFormat
 from vbmem.nets.convolutional import BASIC, IMPROVED
 
 
 def trainable_parameters(parts: BlockParts, filters: int, fixed_var: float | None) -> int:
-    code_size, images = 200, {"image_size": 32, "channels": 3, "filters": filters, "parts": parts}
+    code_size, images = 200, {"frame": FrameFormat(32, 3), "filters": filters, "parts": parts}
     networks = nn.ModuleList(
         [
             Encoder(embedding_size=2 * code_size, **images),

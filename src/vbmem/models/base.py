@@ -53,7 +53,7 @@ class EpisodicModel(nn.Module):
         super().__init__()
         self.frame = frame
         networks = build_networks(style, frame, filters, embedding_size, code_size)
-        self.encoder, self.decoder, self.head_activation = networks.encoder, networks.decoder, networks.activation
+        self.encoder, self.decoder, self.head_activation = networks
 
     @abstractmethod
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
