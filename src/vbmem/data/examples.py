@@ -19,6 +19,7 @@ from vbmem.data.episodes import EpisodeSource
 from vbmem.data.image_set import Images
 from vbmem.data.known import KNOWN_SETS
 from vbmem.data.loading import data_directory, load_images
+from vbmem.data.settings import DataConfig
 from vbmem.errors import DataError
 
 Photograph = Literal["china", "flower"]
@@ -83,7 +84,8 @@ def draw_episode(length: int, size: int, channels: int, data_dir: Path | None, s
         pool = np.concatenate([photograph_crops(name, each, size, seed, channels) for name in PHOTOGRAPHS.values()])
     else:
         pool = _test_pictures(CIFAR10, data_dir)
-    chosen = EpisodeSource(pool, batch_size=1, episode_length=length, seed=seed).epoch_indices(0)[0, 0]
+    episodes = EpisodeSource(pool, DataConfig(batch_size=1, episode_length=length), seed=seed)
+    chosen = episodes.epoch_indices(0)[0, 0]
     return _as_frames(pool[chosen.numpy()], size, channels)
 
 

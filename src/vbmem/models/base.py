@@ -41,18 +41,17 @@ class Evidence:
 class EpisodicModel(nn.Module):
     """An encoder and a decoder; a subclass says what lies between them.
 
+    `config` is the settings it was built from, `frame` what its frames look like.
     `network_dtype` may be set to bfloat16: networks then run under autocast, everything else in float32.
     """
 
-    config: ModelConfig
-    """The settings it was built from."""
     network_dtype: torch.dtype = torch.float32
     _gathered: Tensor | None = None
 
-    def __init__(self, frame: FrameFormat, code_size: int, embedding_size: int, filters: int, style: str) -> None:
+    def __init__(self, config: ModelConfig, frame: FrameFormat, embedding_size: int) -> None:
         super().__init__()
-        self.frame = frame
-        networks = build_networks(style, frame, filters, embedding_size, code_size)
+        self.config, self.frame = config, frame
+        networks = build_networks(config.style, frame, config.filters, embedding_size, config.code_size)
         self.encoder, self.decoder, self.head_activation = networks
 
     @abstractmethod
@@ -113,9 +112,9 @@ class EpisodicModel(nn.Module):
 class CodedModel(EpisodicModel):
     """A model in which every frame has a code of its own, inferred from that frame alone."""
 
-    def __init__(self, frame: FrameFormat, code_size: int, filters: int, style: str, fixed_var: float | None) -> None:
-        super().__init__(frame, code_size, 2 * code_size, filters, style)
-        self.head = CodeHead(2 * code_size, code_size, self.head_activation, fixed_var)
+    def __init__(self, config: ModelConfig, frame: FrameFormat, fixed_var: float | None = None) -> None:
+        super().__init__(config, frame, 2 * config.code_size)
+        self.head = CodeHead(2 * config.code_size, config.code_size, self.head_activation, fixed_var)
 
     def infer(self, frames: Tensor) -> CodePosterior:
         """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""

@@ -12,8 +12,7 @@ from vbmem.models.settings import DKMConfig
 
 class DKM(EpisodicModel):
     def __init__(self, config: DKMConfig, frame: FrameFormat) -> None:
-        super().__init__(frame, config.code_size, config.code_size, config.filters, config.style)
-        self.config = config
+        super().__init__(config, frame, config.code_size)
         self.memory = KanervaMemory(config.code_size, config.rows)
         self.autoencoder = config.autoencoder
         self.address_log_std = nn.Parameter(torch.tensor(0.5 * math.log(0.3)))

@@ -33,24 +33,20 @@ class GentleFork(torch.autograd.Function):
         return direct + torch.where(length.isfinite() & (length > 0), share * through, 0)
 
 
-def _fork(codes: Tensor) -> tuple[Tensor, Tensor]:
-    used, written = GentleFork.apply(codes)  # type: ignore[no-untyped-call]
-    return used, written
-
-
 class MemoryModel(CodedModel):
     """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder.
 
     Mixture and tree have a fixed variance of q(z), half the memory's noise, as the reference code has.
     """
 
+    config: MemoryConfig
+
     def __init__(self, config: MemoryConfig, frame: FrameFormat) -> None:
         kind = Memory.kinds[config.memory]
         memory = kind(**{size: getattr(config, size) for size in kind.sizes})
         assert isinstance(memory, VariationalMemory)
         fixed_var = 0.5 * float(memory.noise_var) if config.memory in ("mixture", "tree") else None
-        super().__init__(frame, config.code_size, config.filters, config.style, fixed_var)
-        self.config: MemoryConfig = config
+        super().__init__(config, frame, fixed_var)
         self.memory = memory
         self.iterations = config.iterations or self.memory.default_iterations
         self.regulariser: Regulariser | None = None
@@ -79,7 +75,9 @@ class MemoryModel(CodedModel):
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         posterior = repeat_posterior(self.infer(frames), copies)
         means, variances, frames = posterior.mean, posterior.var, repeat_episodes(frames, copies)
-        means, to_write = _fork(means) if self.training else (means, means)
+        to_write = means
+        if self.training:
+            means, to_write = GentleFork.apply(means)  # type: ignore[no-untyped-call]
         side = SideStream(frames.device)
         with side(to_write, variances):
             memory = self.scaled_memory()

@@ -13,8 +13,7 @@ from vbmem.nets.precision import at_least_float32
 class NeuralStatistician(EpisodicModel):
     def __init__(self, config: StatisticianConfig, frame: FrameFormat) -> None:
         size, context = config.code_size, config.context_size
-        super().__init__(frame, size, 2 * size, config.filters, config.style)
-        self.config = config
+        super().__init__(config, frame, 2 * size)
         self.before_pooling = nn.Sequential(dense(2 * size, 2 * size, bias=True), nn.ReLU())
         self.context_head = _gaussian_head(2 * size, context)
         self.code_head = CodeHead(2 * size + context, size, self.head_activation)

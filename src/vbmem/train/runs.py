@@ -29,17 +29,7 @@ def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
 def make_source(data: DataConfig, images: ImageSet, part: Part, seed: int, device: torch.device) -> EpisodeSource:
     """Episodes of one part of the pictures."""
     pictures, labels = images.split(part)
-    return EpisodeSource(
-        pictures,
-        labels,
-        batch_size=data.batch_size,
-        episode_length=data.episode_length,
-        kind=data.episodes,
-        sources_per_episode=data.sources_per_episode,
-        binary=data.binary,
-        device=device,
-        seed=seed,
-    )
+    return EpisodeSource(pictures, data, labels, device=device, seed=seed)
 
 
 def make_model(config: RunConfig, images: ImageSet, device: torch.device) -> EpisodicModel:

@@ -153,7 +153,7 @@ def graphed(function: Callable[[Tensor], None], source: EpisodeSource) -> Callab
     device = source.images.device
     if device.type != "cuda":
         return function
-    static = torch.zeros(source.batch_size, source.episode_length, dtype=torch.int64, device=device)
+    static = torch.zeros(source.data.batch_size, source.data.episode_length, dtype=torch.int64, device=device)
     stream = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
     calls = 0
