@@ -68,7 +68,7 @@ def reading(
     """Turn any failure to decode the file at `path` inside the block into one sentence that names it."""
     try:
         yield
-    except VbmemError:
+    except (VbmemError, FileNotFoundError):
         raise
     # Damaged or foreign bytes make the decoders of tar, zip, gzip, pickle, npy and JSON raise almost anything.
     except Exception as error:

@@ -13,7 +13,6 @@ from vbmem.data import examples
 from vbmem.errors import MemoryFileError, ModelError
 from vbmem.memory.storage import save_memory
 from vbmem.models import FrameFormat, MemoryConfig
-from vbmem.models.directory import SavedModel
 from vbmem.pretrained import Model
 
 TINY = {
@@ -28,7 +27,7 @@ TINY = {
 def tiny_session(kind: str, count: int = 9) -> Session:
     torch.manual_seed(0)
     network = TINY[kind].build(FrameFormat(8, 3, "gaussian")).eval().requires_grad_(False)
-    model = Model(SavedModel(network, kind), network.scaled_memory())
+    model = Model(network, kind, memory=network.scaled_memory())
     return Session(model, torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8))
 
 

@@ -13,7 +13,6 @@ from rich.console import Console
 from vbmem.data import ImageSet
 from vbmem.errors import DataError
 from vbmem.models import FrameFormat, MemoryConfig
-from vbmem.models.directory import SavedModel
 from vbmem.paper import figures
 from vbmem.paper.figures import GAP, SCALE, TITLE, Figure, Scene, Size
 from vbmem.pretrained import Model
@@ -53,7 +52,7 @@ def tiny(name: str) -> Model:
     torch.manual_seed(0)
     config = MemoryConfig(name.removeprefix("cifar10-"), code_size=16, rows=2, clusters=3, iterations=3, filters=8)
     network = config.build(FrameFormat(FRAME, 3, "gaussian")).eval().requires_grad_(False)
-    return Model(SavedModel(network, name.replace("cifar10", "tiny")), network.scaled_memory())
+    return Model(network, name.replace("cifar10", "tiny"), memory=network.scaled_memory())
 
 
 @pytest.fixture(autouse=True)

@@ -84,7 +84,7 @@ def test_a_model_without_a_memory_has_networks_only(tmp_path):
 
 def test_the_card_says_where_a_model_comes_from(tmp_path):
     card = {"data": "cifar10", "test bound": "3,000 nats a frame"}
-    model = replace(tiny_model(), saved=SavedModel(tiny_network(), "my-model", card=card))
+    model = replace(tiny_model(), name="my-model", card=card)
     model.save(tmp_path)
     card = (tmp_path / "README.md").read_text()
     header, text = card.removeprefix("---\n").split("---\n", 1)
@@ -140,7 +140,7 @@ def test_the_card_of_a_run_on_a_folder_does_not_tell_where_it_lay(run, tmp_path)
     Trainer(config, images, tmp_path / "run", torch.device("cpu"), console=console).run()
     model = vbmem.load(tmp_path / "run")
     assert model.card["data"] == "holiday"
-    assert model.saved.data == data  # the run itself must find its pictures again
+    assert model.data == data  # the run itself must find its pictures again
     model.save(tmp_path / "saved")
     save_network(load_network(tmp_path / "run"), tmp_path / "exported")
     for name in ("saved", "exported"):

@@ -99,7 +99,7 @@ def test_nothing_private_is_pushed_where_all_can_see_it(hub):
 def test_the_pushed_card_says_how_to_load_the_model(hub):
     card = {"data": "cifar10", "license": "no: such"}
     model = tiny_model()
-    replace(model, saved=replace(model.saved, card=card)).push_to_hub("me/tiny", token=TOKEN)
+    replace(model, card=card).push_to_hub("me/tiny", token=TOKEN)
     text = hub.files("me/tiny")["README.md"].decode()
     assert "# me/tiny\n" in text
     assert "vbmem.load('hf://me/tiny')" in text

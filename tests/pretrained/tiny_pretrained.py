@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from vbmem.models import FrameFormat, MemoryConfig
-from vbmem.models.directory import SavedModel
 from vbmem.nets import Likelihood
 from vbmem.pretrained import Model
 
@@ -39,7 +38,7 @@ def tiny_network(kind: str = "mixture", likelihood: Likelihood = "gaussian", cha
 
 def tiny_model(*args: str, **changes: object) -> Model:
     network = tiny_network(*args, **changes)
-    return Model(SavedModel(network, "tiny", card={"data": "noise"}), network.scaled_memory())
+    return Model(network, "tiny", card={"data": "noise"}, memory=network.scaled_memory())
 
 
 def waves(count: int, size: int = 32, channels: int = 3, seed: int = 0) -> Tensor:

@@ -1,12 +1,11 @@
 """Trained models: list those that are shipped, evaluate one, export one."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -14,6 +13,7 @@ from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import say, show
 from vbmem.data.settings import DataConfig, Part
+from vbmem.errors import DataError
 
 BOUND = "{split} bound, nats a frame"  # its name on a model's card
 
@@ -128,7 +128,8 @@ def _evaluated(path: Path | None) -> dict[str, str]:
     """The bound, for a card, from what `vbmem evaluate` printed."""
     if path is None:
         return {}
-    with _output_of("vbmem evaluate", path) as result:
+    with _reading_output("vbmem evaluate", path):
+        result = loads(path.read_text())
         bound = f"{result['elbo_per_frame']:.1f} +- {result['standard_error']:.1f}"
         return {BOUND.format(split=result["split"]): bound}
 
@@ -137,7 +138,8 @@ def _measured(path: Path | None) -> dict[str, str]:
     """Precision and coverage, for a card, from what `vbmem metrics` wrote."""
     if path is None:
         return {}
-    with _output_of("vbmem metrics", path) as result:
+    with _reading_output("vbmem metrics", path):
+        result = loads(path.read_text())
         return {
             f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
             for way, row in result["samples"].items()
@@ -152,10 +154,8 @@ def _stated(facts: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (fact.partition("=") for fact in facts)}
 
 
-@contextmanager
-def _output_of(command: str, path: Path) -> Iterator[Any]:
-    """The JSON in a file that another command wrote; whatever the block misses in it is one sentence."""
-    try:
-        yield loads(path.read_text())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not what `{command}` writes ({error!r})") from error
+def _reading_output(command: str, path: Path) -> AbstractContextManager[None]:
+    """What the block misses in a file that another command wrote is one sentence."""
+    from vbmem.files import reading
+
+    return reading(path, DataError, f"what `{command}` writes", "run it again")

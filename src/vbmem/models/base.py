@@ -4,7 +4,7 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,8 @@ class EpisodicModel(nn.Module):
     `network_dtype` may be set to bfloat16: networks then run under autocast, everything else in float32.
     """
 
+    compiled: ClassVar[tuple[str, ...]] = ("embed", "score")
+    """The methods that `compile_parts` compiles."""
     network_dtype: torch.dtype = torch.float32
     _gathered: Tensor | None = None
 
@@ -101,8 +103,8 @@ class EpisodicModel(nn.Module):
         """Compile what repeats: the networks with their likelihood. Called once, before the first step."""
         # The advice to use TensorFloat32: networks run in bfloat16 anyway, and memory algebra must not.
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-        self.embed = torch.compile(self.embed, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
-        self.score = torch.compile(self.score, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
+        for name in self.compiled:
+            setattr(self, name, torch.compile(getattr(self, name), fullgraph=True, dynamic=False))
 
     def _networks(self, like: Tensor) -> AbstractContextManager[None]:
         half = self.network_dtype != torch.float32
@@ -112,6 +114,8 @@ class EpisodicModel(nn.Module):
 class CodedModel(EpisodicModel):
     """A model in which every frame has a code of its own, inferred from that frame alone."""
 
+    compiled = ("embed", "score", "infer")
+
     def __init__(self, config: ModelConfig, frame: FrameFormat, fixed_var: float | None = None) -> None:
         super().__init__(config, frame, 2 * config.code_size)
         self.head = CodeHead(2 * config.code_size, config.code_size, self.head_activation, fixed_var)
@@ -119,10 +123,6 @@ class CodedModel(EpisodicModel):
     def infer(self, frames: Tensor) -> CodePosterior:
         """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""
         return self.head(self.embed(frames))
-
-    def compile_parts(self) -> None:
-        super().compile_parts()
-        self.infer = torch.compile(self.infer, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
 
 
 Placed = TypeVar("Placed", bound=EpisodicModel)

@@ -5,7 +5,6 @@ A training run's directory is one, to which `train` adds its own settings, a log
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -161,22 +160,21 @@ def write_weights(directory: Path, tensors: dict[str, Tensor], dtype: torch.dtyp
     write_tensors(directory / WEIGHTS, stored, {"format": "pt"})
 
 
-def facts_of_training(
-    data: DataConfig, stages: Iterable[tuple[int, float]], seed: int, bound: float | None
-) -> dict[str, Any]:
+def facts_of_training(run: dict[str, Any], bound: float | None) -> dict[str, Any]:
     """What the card of a trained model tells.
 
     Args:
-        data: of a folder or file the card tells the name only, since models are given away.
-        stages: epochs and learning rate of each.
-        seed: of the run.
+        run: its settings as plain values. Of a folder or file the card tells the name only, since models are given
+            away.
         bound: on the validation pictures, in nats a frame.
     """
-    facts: dict[str, Any] = {
-        "data": Path(data.dataset).name,
-        "episodes": f"{data.batch_size} x {data.episode_length}",
-        "schedule": ", then ".join(f"{epochs} epochs at {rate:g}" for epochs, rate in stages),
-        "seed": seed,
+    data = run["data"]
+    stages = [f"{stage['epochs']} epochs at {stage['learning_rate']:g}" for stage in run["stages"]]
+    facts = {
+        "data": Path(data["dataset"]).name,
+        "episodes": f"{data['batch_size']} x {data['episode_length']}",
+        "schedule": ", then ".join(stages),
+        "seed": run["seed"],
     }
     if bound is not None:
         facts["validation bound, nats a frame"] = f"{bound:.1f}"

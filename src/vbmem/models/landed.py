@@ -9,7 +9,6 @@ from vbmem.data.settings import DataConfig
 from vbmem.files import read_tensors
 from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import FORMAT, VERSION, digest, facts_of_training
-from vbmem.models.settings import from_dict
 
 LANDED_WEIGHTS, PREFIX = "best.safetensors", "model."  # of a run; every tensor's name begins with the prefix
 
@@ -47,14 +46,13 @@ def _upgraded_run(values: dict[str, Any], directory: Path) -> dict[str, Any]:
     path, bound = directory / LANDED_WEIGHTS, None
     if path.is_file():
         bound = json.loads(read_tensors(path, "cpu")[1]["progress"])["best"]
-    stages = [(stage["epochs"], stage["learning_rate"]) for stage in values["stages"]]
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": directory.resolve().name,
         **described,
         "sizes": {},
-        "card": facts_of_training(from_dict(DataConfig, values["data"]), stages, values["seed"], bound),
+        "card": facts_of_training(values, bound),
         "training": training,
     }
 

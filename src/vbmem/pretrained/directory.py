@@ -1,6 +1,7 @@
 """Models by name: those that come with the package, directories, the Hugging Face Hub."""
 
 import difflib
+from dataclasses import fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
     network = saved.network
     if not isinstance(network, MemoryModel):
         raise ModelError(f"{source} is a {type(network).__name__}, which has no memory to write; choose a memory model")
-    return Model(saved, network.scaled_memory().resize(**saved.sizes))
+    values = {field.name: getattr(saved, field.name) for field in fields(saved)}
+    return Model(**values, memory=network.scaled_memory().resize(**saved.sizes))
 
 
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> SavedModel:

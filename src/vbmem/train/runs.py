@@ -16,6 +16,8 @@ from vbmem.models.settings import from_dict
 from vbmem.nets import FrameFormat
 from vbmem.train.settings import RunConfig
 
+DESCRIBED = ("data", "model", "seed")  # settings of a run that its model directory has anyway
+
 
 def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
     _, height, width, channels = images.x_train.shape
@@ -47,11 +49,9 @@ def write_run(run_dir: Path, config: RunConfig, model: EpisodicModel, bound: flo
         model: what it trains.
         bound: the best so far on the validation pictures, in nats a frame.
     """
-    facts = facts_of_training(
-        config.data, [(stage.epochs, stage.learning_rate) for stage in config.stages], config.seed, bound
-    )
-    saved = SavedModel(model, run_dir.resolve().name, config.data, config.seed, card=facts)
-    training = {name: value for name, value in asdict(config).items() if name not in ("data", "model", "seed")}
+    values = asdict(config)
+    saved = SavedModel(model, run_dir.resolve().name, config.data, config.seed, card=facts_of_training(values, bound))
+    training = {name: value for name, value in values.items() if name not in DESCRIBED}
     write_settings(run_dir, saved, training=training)
 
 
@@ -59,5 +59,4 @@ def read_run(run_dir: Path) -> RunConfig:
     """How a run was made."""
     values = read_settings(run_dir)
     with reading(run_dir / SETTINGS, CheckpointError, "the settings of a training run", "begin a new run"):
-        described = {name: values[name] for name in ("data", "model", "seed")}
-        return from_dict(RunConfig, values["training"] | described)
+        return from_dict(RunConfig, values["training"] | {name: values[name] for name in DESCRIBED})
