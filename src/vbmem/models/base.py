@@ -4,10 +4,11 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from vbmem.models.settings import ModelConfig
 from vbmem.nets import CodeHead, CodePosterior, Pixels, build_networks
@@ -81,22 +82,24 @@ class EpisodicModel(nn.Module):
         log_probs = self.decode(codes.flatten(0, 1)).log_prob(frames.flatten(0, 1))
         return log_probs.unflatten(0, frames.shape[:2]).sum(-1)
 
+    def place_on(self, device: torch.device) -> Self:
+        """Move to a device, as it is trained and used there: on CUDA networks in bfloat16 and channels last."""
+        self.to(device)
+        if device.type == "cuda":
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.network_dtype = torch.bfloat16
+            torch.backends.cudnn.benchmark = True  # shapes never change
+        return self
+
     def gathered_statistics(self) -> Tensor:
         """Batch norm's statistics as one tensor, so that all can be copied in one go. Moved into it at the first call,
         once the model is on its device; the modules keep views."""
         if self._gathered is None:
-            places = [
-                (module, name, buffer)
-                for module in self.modules()
-                if isinstance(module, nn.BatchNorm2d)
-                for name, buffer in module.named_buffers()
-                if buffer.is_floating_point()
-            ]
-            empty = next(self.parameters()).new_empty(0)
-            self._gathered = torch.cat([empty, *(buffer.flatten() for *_, buffer in places)])
-            parts = self._gathered.split([buffer.numel() for *_, buffer in places])
-            for (module, name, buffer), part in zip(places, parts, strict=True):
-                setattr(module, name, part.view(buffer.shape))
+            norms = [module for module in self.modules() if isinstance(module, nn.BatchNorm2d)]
+            statistics = [next(self.parameters()).new_empty(0)]  # for models that have none
+            statistics += [buffer for norm in norms for buffer in norm.buffers() if buffer.is_floating_point()]
+            self._gathered = parameters_to_vector(statistics)
+            vector_to_parameters(self._gathered, statistics)
         return self._gathered
 
     def compile_parts(self) -> None:
@@ -123,19 +126,6 @@ class CodedModel(EpisodicModel):
     def infer(self, frames: Tensor) -> CodePosterior:
         """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""
         return self.head(self.embed(frames))
-
-
-Placed = TypeVar("Placed", bound=EpisodicModel)
-
-
-def place_on(network: Placed, device: torch.device) -> Placed:
-    """The network on a device as it is trained and used there: on CUDA networks in bfloat16 and channels last."""
-    network = network.to(device)
-    if device.type == "cuda":
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        network.network_dtype = torch.bfloat16
-        torch.backends.cudnn.benchmark = True  # shapes never change
-    return network
 
 
 def repeat_episodes(tensor: Tensor, copies: int) -> Tensor:

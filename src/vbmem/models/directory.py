@@ -17,7 +17,7 @@ from vbmem.data.settings import DataConfig
 from vbmem.errors import ModelError
 from vbmem.files import read_tensors, reading, write_json, write_tensors
 from vbmem.memory.choice import UNIFORM
-from vbmem.models.base import EpisodicModel, place_on
+from vbmem.models.base import EpisodicModel
 from vbmem.models.settings import ModelConfig, from_dict
 from vbmem.nets import FrameFormat
 
@@ -52,7 +52,7 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
 
     Args:
         directory: what `save_model` or a training run left.
-        device: where to put it; see `place_on`.
+        device: where to put it; see `EpisodicModel.place_on`.
 
     Raises:
         ModelError: where the directory holds no model that can be built here, or not its weights.
@@ -65,7 +65,7 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
         raise ModelError(
             f"{directory} does not hold the weights that its config.json describes; save the model again"
         ) from error
-    place_on(saved.network, torch.device(device)).eval().requires_grad_(False)
+    saved.network.place_on(torch.device(device)).eval().requires_grad_(False)
     return saved
 
 

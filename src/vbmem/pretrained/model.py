@@ -16,7 +16,7 @@ from vbmem.memory.written import WrittenMemory
 from vbmem.models.directory import SavedModel
 from vbmem.models.landed import landed_fingerprint
 from vbmem.models.memory_model import MemoryModel
-from vbmem.nets import CodePosterior, FrameFormat, Pixels
+from vbmem.nets import CodePosterior, FrameFormat
 from vbmem.pretrained.card import HUB
 from vbmem.pretrained.inputs import Pictures, as_frames, to_unit
 from vbmem.progress import track
@@ -60,13 +60,9 @@ class Model(SavedModel):
     @torch.no_grad()
     def decode(self, codes: Tensor, *, sample: bool = False, generator: torch.Generator | None = None) -> Tensor:
         """Mean (or sampled) pictures of codes [.., C]: [.., channels, H, W]."""
-
-        def pictures(pixels: Pixels) -> Tensor:
-            return pixels.sample(generator) if sample else pixels.mean
-
         check_shape("codes", codes, self.memory.code_size)
-        flat = [pictures(self.network.decode(part)) for part in codes.reshape(-1, codes.shape[-1]).split(CHUNK)]
-        decoded = torch.cat(flat)
+        parts = map(self.network.decode, codes.reshape(-1, codes.shape[-1]).split(CHUNK))
+        decoded = torch.cat([pixels.sample(generator) if sample else pixels.mean for pixels in parts])
         return decoded.reshape(*codes.shape[:-1], *decoded.shape[1:])
 
     @torch.no_grad()

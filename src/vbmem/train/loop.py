@@ -168,12 +168,7 @@ class Trainer:
             )
         frames = (progress.batch - first) * self.config.data.batch_size * self.config.data.episode_length
         speed = frames / max(time.monotonic() - started, 1e-9)
-        display.show(
-            f"epoch {progress.epoch + 1}",
-            progress.batch,
-            self.source.batches_per_epoch,
-            f"bound {bound:.1f}   {speed:,.0f} frames/s",
-        )
+        display.show(f"epoch {progress.epoch + 1}", progress.batch, f"bound {bound:.1f}   {speed:,.0f} frames/s")
 
     def _next_stage(self, display: Display) -> None:
         progress = self.progress

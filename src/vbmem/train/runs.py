@@ -10,7 +10,7 @@ from vbmem.data.image_set import ImageSet
 from vbmem.data.settings import DataConfig, Part
 from vbmem.errors import CheckpointError
 from vbmem.files import reading
-from vbmem.models.base import EpisodicModel, place_on
+from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import SETTINGS, SavedModel, facts_of_training, read_settings, write_settings
 from vbmem.models.settings import from_dict
 from vbmem.nets import FrameFormat
@@ -37,7 +37,7 @@ def make_source(data: DataConfig, images: ImageSet, part: Part, seed: int, devic
 def make_model(config: RunConfig, images: ImageSet, device: torch.device) -> EpisodicModel:
     """An untrained model on its device."""
     torch.manual_seed(config.seed)
-    return place_on(config.model.build(frame_format(config.data, images)), device)
+    return config.model.build(frame_format(config.data, images)).place_on(device)
 
 
 def write_run(run_dir: Path, config: RunConfig, model: EpisodicModel, bound: float | None) -> None:
