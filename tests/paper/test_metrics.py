@@ -11,13 +11,12 @@ from rich.console import Console
 import vbmem
 from vbmem.data import ImageSet
 from vbmem.errors import DataError, ModelError
-from vbmem.models import FrameFormat, MemoryConfig, SavedModel, VAEConfig
+from vbmem.models import FrameFormat, MemoryConfig, SavedModel, VAEConfig, save_model
 from vbmem.paper import metrics as module
 from vbmem.paper.metrics import draw_pictures, metrics, neighbours, recall, sampling, sizes
 from vbmem.paper.metrics.neighbours import coverage, hit_rate, nearest, precision
 from vbmem.paper.metrics.recall import damage, recall_errors
 from vbmem.paper.metrics.trial import Trial
-from vbmem.pretrained import save_network
 
 FRAME = FrameFormat(8, 3)
 CONFIGS = {
@@ -38,9 +37,9 @@ def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
     for name, config in CONFIGS.items():
-        save_network(SavedModel(config.build(FRAME).eval(), name), root / name)
+        save_model(SavedModel(config.build(FRAME).eval(), name), root / name)
     grey = VAEConfig(code_size=4, filters=4).build(FrameFormat(8, 1))
-    save_network(SavedModel(grey.eval(), "grey"), root / "grey")
+    save_model(SavedModel(grey.eval(), "grey"), root / "grey")
     return root
 
 

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from vbmem.commands.trained_models import evaluate
 from vbmem.data import load_images
-from vbmem.models import VAEConfig
+from vbmem.models import VAEConfig, save_model
 from vbmem.paper import table1
-from vbmem.pretrained import load_network, save_network
+from vbmem.pretrained import load_network
 from vbmem.train import DataConfig, RunConfig, Stage
 
 MODELS = ["vae", "statistician", "dkm", "gaussian", "categorical"]
@@ -192,7 +192,7 @@ def test_the_command_evaluates_a_row_and_its_export_to_the_very_same_number(bina
     monkeypatch.setattr(table1, "load_images", lambda name, data_dir: load_images("digits", data_dir))
     row = table1.run_row("cifar10", "vae", 3, tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
     torch.rand(5)  # whatever was drawn in between
-    save_network(load_network(tmp_path / "run"), tmp_path / "exported")
+    save_model(load_network(tmp_path / "run"), tmp_path / "exported")
     for name in ("run", "exported"):
         capsys.readouterr()
         evaluate(str(tmp_path / name), device="cpu")

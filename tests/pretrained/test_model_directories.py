@@ -14,8 +14,8 @@ from tiny_pretrained import KINDS, seeded, tiny_model, tiny_network, waves
 import vbmem
 from vbmem.data import ImageSet, load_images
 from vbmem.errors import ModelError
-from vbmem.models import SavedModel, VAEConfig
-from vbmem.pretrained import load_network, save_network, shipped
+from vbmem.models import SavedModel, VAEConfig, save_model
+from vbmem.pretrained import load_network, shipped
 from vbmem.train import DataConfig, RunConfig, Stage, Trainer
 
 
@@ -60,11 +60,11 @@ def test_a_resized_model_comes_back_as_it_was(sizes, learned_scales, tmp_path):
 
 def test_half_precision_is_half_the_size_and_nearly_the_same(mixture, tmp_path):
     for name, dtype in (("float", torch.float32), ("half", torch.float16)):
-        save_network(SavedModel(mixture.network, "m"), tmp_path / name, dtype=dtype)
+        save_model(SavedModel(mixture.network, "m"), tmp_path / name, dtype=dtype)
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("float", "half")]
     assert sizes[1] < 0.52 * sizes[0]
     network = tiny_network()
-    save_network(SavedModel(network, "tiny"), tmp_path / "tiny", dtype=torch.float16)
+    save_model(SavedModel(network, "tiny"), tmp_path / "tiny", dtype=torch.float16)
     half = vbmem.load(tmp_path / "tiny")
     assert next(half.network.parameters()).dtype == torch.float32
     assert half.fingerprint != tiny_model().fingerprint
@@ -74,7 +74,7 @@ def test_half_precision_is_half_the_size_and_nearly_the_same(mixture, tmp_path):
 def test_a_model_without_a_memory_has_networks_only(tmp_path):
     torch.manual_seed(0)
     network = VAEConfig(code_size=4, filters=4).build(tiny_network().frame).eval()
-    save_network(SavedModel(network, "plain", card={"data": "noise"}), tmp_path)
+    save_model(SavedModel(network, "plain", card={"data": "noise"}), tmp_path)
     loaded = load_network(tmp_path)
     assert_same_networks(loaded.network, network)
     assert (loaded.name, loaded.card) == ("plain", {"data": "noise"})
@@ -142,7 +142,7 @@ def test_the_card_of_a_run_on_a_folder_does_not_tell_where_it_lay(run, tmp_path)
     assert model.card["data"] == "holiday"
     assert model.data == data  # the run itself must find its pictures again
     model.save(tmp_path / "saved")
-    save_network(load_network(tmp_path / "run"), tmp_path / "exported")
+    save_model(load_network(tmp_path / "run"), tmp_path / "exported")
     for name in ("saved", "exported"):
         assert "/home/me" not in (tmp_path / name / "config.json").read_text()
         assert load_network(tmp_path / name).data == replace(data, dataset="holiday")
@@ -250,7 +250,7 @@ def test_weights_of_another_model_are_refused(saved, change_tensors):
     save_file(tensors, saved / "model.safetensors")
     with pytest.raises(ModelError, match="does not hold the weights that its config"):
         vbmem.load(saved)
-    save_network(SavedModel(tiny_network("gaussian"), "other"), saved / "other")
+    save_model(SavedModel(tiny_network("gaussian"), "other"), saved / "other")
     (saved / "other" / "model.safetensors").replace(saved / "model.safetensors")
     with pytest.raises(ModelError, match="does not hold the weights that its config"):
         vbmem.load(saved)

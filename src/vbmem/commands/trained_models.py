@@ -25,11 +25,12 @@ def models(json: bool = False) -> None:
     Args:
         json: print JSON instead of a table.
     """
-    from vbmem.pretrained.directory import describe, shipped
+    from vbmem.models.directory import build_model
+    from vbmem.pretrained.directory import find, shipped
 
     bound, rows = BOUND.format(split="test"), []
     for name in shipped():
-        described = describe(name)
+        described = build_model(find(name))
         network = described.network
         rows.append(
             {
@@ -103,8 +104,9 @@ def export(
     """
     import torch
 
-    from vbmem.pretrained.card import HUB
-    from vbmem.pretrained.directory import load_network, save_network
+    from vbmem.models.card import HUB
+    from vbmem.models.directory import save_model
+    from vbmem.pretrained.directory import load_network
     from vbmem.pretrained.hub import upload
 
     if out is None and push is None:
@@ -117,7 +119,7 @@ def export(
     name = HUB + push if push is not None else name or saved.name
     with TemporaryDirectory() as unnamed:
         directory = out or Path(unnamed)
-        save_network(replace(saved, name=name, card=card), directory, dtype=dtype)
+        save_model(replace(saved, name=name, card=card), directory, dtype=dtype)
         if out is not None:
             say(f"exported {name} to {out}")
         if push is not None:

@@ -68,6 +68,14 @@ def square(image: Image.Image, size: int) -> Image.Image:
     return image.resize((size, size), Image.Resampling.BILINEAR)
 
 
+def fitted(pictures: Images, size: int, channels: int) -> Images:
+    """Pictures [N, H, W, C] as [N, size, size, channels]; unchanged where they are."""
+    if pictures.shape[1:] == (size, size, channels):
+        return pictures
+    images = map(Image.fromarray, pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
+    return np.stack([read_picture(image, size, channels) for image in images])
+
+
 def _square_array(image: Image.Image, size: int, channels: int) -> Images:
     picture = square(_rgb(image), size)
     return np.array(picture if channels == 3 else picture.convert("L")).reshape(size, size, channels)

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vbmem.data.decoding import read_picture
+from vbmem.data.decoding import fitted, read_picture
 from vbmem.data.episodes import EpisodeSource
 from vbmem.data.image_set import Images
 from vbmem.data.known import KNOWN_SETS
@@ -114,11 +114,7 @@ def draw_sets(counts: Sequence[int], size: int, channels: int, data_dir: Path | 
 
 
 def _as_frames(pictures: Images, size: int, channels: int) -> Tensor:
-    """Pictures [N, H, W, C], fitted where they have another size or other channels."""
-    if pictures.shape[1:] != (size, size, channels):
-        images = (Image.fromarray(picture.squeeze()) for picture in pictures)
-        pictures = np.stack([read_picture(image, size, channels) for image in images])
-    return torch.from_numpy(pictures).movedim(-1, 1)
+    return torch.from_numpy(fitted(pictures, size, channels)).movedim(-1, 1)
 
 
 @cache

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from vbmem.data.settings import DataConfig
 from vbmem.errors import ModelError
-from vbmem.files import read_tensors, reading, write_json, write_tensors
+from vbmem.files import read_tensors, reading, write_atomically, write_json, write_tensors
 from vbmem.memory.choice import UNIFORM
 from vbmem.models.base import EpisodicModel
+from vbmem.models.card import render_card
 from vbmem.models.settings import ModelConfig, from_dict
 from vbmem.nets import FrameFormat
 
@@ -92,7 +93,9 @@ def build_model(directory: Path) -> SavedModel:
 
 
 def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
-    """Write a model directory, to keep or to give away: of data in a folder or file it tells the name only.
+    """Write a model directory with its card, to keep or to give away.
+
+    Of data in a folder or file it tells the name only.
 
     Args:
         saved: the model.
@@ -102,6 +105,7 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
     data = saved.data and replace(saved.data, dataset=Path(saved.data.dataset).name)
     write_weights(directory, saved.network.state_dict(), dtype)
     write_settings(directory, replace(saved, data=data))
+    write_atomically(directory / "README.md", render_card(saved.name, saved.network, saved.card).encode())
 
 
 def read_settings(directory: Path) -> dict[str, Any]:

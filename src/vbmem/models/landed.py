@@ -8,7 +8,7 @@ from typing import Any
 from vbmem.data.settings import DataConfig
 from vbmem.files import read_tensors
 from vbmem.models.base import EpisodicModel
-from vbmem.models.directory import FORMAT, VERSION, digest, facts_of_training
+from vbmem.models.directory import FORMAT, digest, facts_of_training
 
 LANDED_WEIGHTS, PREFIX = "best.safetensors", "model."  # of a run; every tensor's name begins with the prefix
 
@@ -21,7 +21,7 @@ def is_landed(values: dict[str, Any]) -> bool:
 
 
 def upgraded(values: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """The same settings as this version writes them."""
+    """The same settings by the names of this version."""
     return _upgraded_model(values) if "format" in values else _upgraded_run(values, directory)
 
 
@@ -36,7 +36,7 @@ def _upgraded_model(values: dict[str, Any]) -> dict[str, Any]:
             batch_size=batch_size,
             episode_length=episode_length,
         )
-    return {"sizes": {}, **values, "version": VERSION, "data": data and asdict(data), "seed": int(card.get("seed", 0))}
+    return {"sizes": {}, **values, "data": data and asdict(data), "seed": int(card.get("seed", 0))}
 
 
 def _upgraded_run(values: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -47,8 +47,6 @@ def _upgraded_run(values: dict[str, Any], directory: Path) -> dict[str, Any]:
     if path.is_file():
         bound = json.loads(read_tensors(path, "cpu")[1]["progress"])["best"]
     return {
-        "format": FORMAT,
-        "version": VERSION,
         "name": directory.resolve().name,
         **described,
         "sizes": {},

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Beta
 
 from vbmem.memory import Addresses, MemoryState
 from vbmem.memory.reading import Memory
@@ -86,7 +87,7 @@ class MemoryModel(CodedModel):
         shown = means
         if self.training and self.regulariser is not None:
             side.join(recalled)
-            shown = self.regulariser(means, recalled)
+            shown = regularised(means, recalled, self.regulariser)
         with side(shown):
             terms = memory.bound(shown, state, addresses, variances).terms()
             measured = _memory_share(means, recalled)
@@ -104,6 +105,13 @@ class MemoryModel(CodedModel):
     def compile_parts(self) -> None:
         super().compile_parts()
         self.memory.compile()
+
+
+def regularised(mean: Tensor, recalled: Tensor, settings: Regulariser) -> Tensor:
+    """The mean of q(z_t), [.., C], moved towards what the memory recalls by a random share; see `Regulariser`."""
+    alpha, beta = (torch.full_like(mean[..., 0], x) for x in (settings.alpha, settings.beta))
+    share = settings.gamma - settings.epsilon + settings.delta * Beta(alpha, beta, validate_args=False).sample()
+    return torch.lerp(recalled, mean, share.unsqueeze(-1))
 
 
 @torch.no_grad()

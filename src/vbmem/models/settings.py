@@ -7,8 +7,6 @@ from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from vbmem.models.base import EpisodicModel
     from vbmem.nets import FrameFormat
 
@@ -124,14 +122,6 @@ class Regulariser:
     """Of the Beta distribution."""
     beta: float = 8.0
     """Of the Beta distribution."""
-
-    def __call__(self, mean: Tensor, recalled: Tensor) -> Tensor:
-        import torch
-        from torch.distributions import Beta
-
-        alpha, beta = (torch.full_like(mean[..., 0], x) for x in (self.alpha, self.beta))
-        share = self.gamma - self.epsilon + self.delta * Beta(alpha, beta, validate_args=False).sample()
-        return torch.lerp(recalled, mean, share.unsqueeze(-1))
 
 
 Settings = TypeVar("Settings")

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vbmem.errors import ModelError
+from vbmem.models.card import HUB
 from vbmem.models.directory import SETTINGS, WEIGHTS, read_settings
-from vbmem.pretrained.card import HUB
 
 
 def download(source: str) -> Path:

@@ -13,11 +13,11 @@ from torch import Tensor
 from vbmem.memory.checks import check_shape, check_size
 from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import WrittenMemory
-from vbmem.models.directory import SavedModel
+from vbmem.models.card import HUB
+from vbmem.models.directory import SavedModel, save_model
 from vbmem.models.landed import landed_fingerprint
 from vbmem.models.memory_model import MemoryModel
 from vbmem.nets import CodePosterior, FrameFormat
-from vbmem.pretrained.card import HUB
 from vbmem.pretrained.inputs import Pictures, as_frames, to_unit
 from vbmem.progress import track
 
@@ -199,10 +199,8 @@ class Model(SavedModel):
 
     def save(self, directory: str | Path) -> None:
         """Save as a model directory, which `vbmem.load` reads."""
-        from vbmem.pretrained.directory import save_network
-
         sizes = {size: value for size, value in self.memory.config().items() if size in ("rows", "clusters")}
-        save_network(replace(self, sizes=sizes), Path(directory))
+        save_model(replace(self, sizes=sizes), Path(directory))
 
     def push_to_hub(self, repo: str, *, private: bool = False, token: str | None = None) -> str:
         """Save on the Hugging Face Hub as `user/name`, where `vbmem.load("hf://user/name")` finds it.
