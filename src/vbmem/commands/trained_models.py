@@ -1,6 +1,5 @@
 """Trained models: list those that are shipped, evaluate one, export one."""
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
@@ -128,9 +127,11 @@ def export(
 
 def _evaluated(path: Path | None) -> dict[str, str]:
     """The bound, for a card, from what `vbmem evaluate` printed."""
+    from vbmem.files import reading
+
     if path is None:
         return {}
-    with _reading_output("vbmem evaluate", path):
+    with reading(path, DataError, "what `vbmem evaluate` writes", "run it again"):
         result = loads(path.read_text())
         bound = f"{result['elbo_per_frame']:.1f} +- {result['standard_error']:.1f}"
         return {BOUND.format(split=result["split"]): bound}
@@ -138,9 +139,11 @@ def _evaluated(path: Path | None) -> dict[str, str]:
 
 def _measured(path: Path | None) -> dict[str, str]:
     """Precision and coverage, for a card, from what `vbmem metrics` wrote."""
+    from vbmem.files import reading
+
     if path is None:
         return {}
-    with _reading_output("vbmem metrics", path):
+    with reading(path, DataError, "what `vbmem metrics` writes", "run it again"):
         result = loads(path.read_text())
         return {
             f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
@@ -154,10 +157,3 @@ def _stated(facts: list[str]) -> dict[str, str]:
         if "=" not in fact:
             raise ValueError(f"a fact must be NAME=VALUE, got {fact!r}")
     return {name: value for name, _, value in (fact.partition("=") for fact in facts)}
-
-
-def _reading_output(command: str, path: Path) -> AbstractContextManager[None]:
-    """What the block misses in a file that another command wrote is one sentence."""
-    from vbmem.files import reading
-
-    return reading(path, DataError, f"what `{command}` writes", "run it again")

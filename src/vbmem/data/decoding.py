@@ -60,14 +60,6 @@ def opened_picture(source: str | os.PathLike[str] | IO[bytes], name: str) -> Ite
             yield image
 
 
-def square(image: Image.Image, size: int) -> Image.Image:
-    """Cut the largest central square and resize it, averaging over the pixels that fall together."""
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    image = image.crop((left, top, left + side, top + side))
-    return image.resize((size, size), Image.Resampling.BILINEAR)
-
-
 def fitted(pictures: Images, size: int, channels: int) -> Images:
     """Pictures [N, H, W, C] as [N, size, size, channels]; unchanged where they are."""
     if pictures.shape[1:] == (size, size, channels):
@@ -77,8 +69,12 @@ def fitted(pictures: Images, size: int, channels: int) -> Images:
 
 
 def _square_array(image: Image.Image, size: int, channels: int) -> Images:
-    picture = square(_rgb(image), size)
-    return np.array(picture if channels == 3 else picture.convert("L")).reshape(size, size, channels)
+    """The largest central square, resized by averaging over the pixels that fall together."""
+    image = _rgb(image)
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    square = image.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.BILINEAR)
+    return np.array(square if channels == 3 else square.convert("L")).reshape(size, size, channels)
 
 
 def _rgb(image: Image.Image) -> Image.Image:
