@@ -49,10 +49,7 @@ def measure(config: RunConfig, images: ImageSet, device: torch.device, repeats: 
     if device.type == "cuda":
         model.compile_parts()
     source = make_source(config.data, images, "train", 0, device)
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=1e-3, betas=(config.beta1, 0.999), fused=True, capturable=device.type == "cuda"
-    )
-    step = TrainingStep(model, optimizer, source, copies=config.copies, clip=config.clip, averages=[], decay=0.0)
+    step = TrainingStep(model, source, replace(config, averaging=0.0), learning_rate=1e-3)
     indices = source.epoch_indices(0)[0].to(device)
     for _ in range(6):
         step(indices)

@@ -14,7 +14,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from vbmem.data import ImageSet
-from vbmem.models import DKMConfig, FrameFormat, MemoryConfig, ModelConfig, SavedModel, StatisticianConfig, VAEConfig
+from vbmem.models import DKMConfig, FrameFormat, MemoryConfig, ModelConfig, StatisticianConfig, VAEConfig
 from vbmem.nets import Likelihood
 from vbmem.pretrained import Model
 from vbmem.train import DataConfig, RunConfig, Stage, Trainer
@@ -75,7 +75,7 @@ def tiny_network(
 def tiny_model(*args: Any, called: str = "tiny", **options: Any) -> Model:
     """`tiny_network` as a person uses it."""
     network = tiny_network(*args, **options).requires_grad_(False)
-    return Model(SavedModel(network, called, card={"data": "noise"}), network.scaled_memory())
+    return Model(network, called, card={"data": "noise"}, memory=network.scaled_memory())
 
 
 # --- Pictures -------------------------------------------------------------------------------------------------------

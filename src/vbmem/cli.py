@@ -1,7 +1,5 @@
 """The command line: what there is, and how errors reach people. The commands themselves are in `commands`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress

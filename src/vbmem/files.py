@@ -1,6 +1,4 @@
-"""Files that are either whole or not there, and tensors read from them."""
-
-from __future__ import annotations
+"""Files that are either whole or not there, and how they are read."""
 
 import json
 import os
@@ -11,9 +9,10 @@ from typing import Any, BinaryIO
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor
 
-from vbmem.errors import DataError
+from vbmem.errors import DataError, VbmemError
 
 
 @contextmanager
@@ -44,22 +43,34 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a whole safetensors file or nothing."""
+    # Cloned: two tensors of a file may not share their memory.
+    stored = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+    write_atomically(path, save(stored, metadata))
+
+
 def read_tensors(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a safetensors file; SafetensorError if it is damaged or something else."""
+    """Tensors and metadata of a safetensors file."""
     with safe_open(path, framework="pt", device=str(device)) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118, no dict
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn any failure to decode the file at `path` inside the block into a DataError that names it."""
+def reading(
+    path: Path,
+    failure: type[VbmemError] = DataError,
+    expected: str = "the expected file",
+    advice: str = "delete it to have it fetched again, or put an intact copy in its place",
+) -> Iterator[None]:
+    """Turn any failure to decode the file at `path` inside the block into one sentence that names it."""
     try:
         yield
-    except DataError:
+    except (VbmemError, FileNotFoundError):
         raise
-    # Damaged or foreign bytes make the decoders of tar, zip, gzip, pickle and npy raise almost anything.
+    # Damaged or foreign bytes make the decoders of tar, zip, gzip, pickle, npy and JSON raise almost anything.
     except Exception as error:
-        raise DataError(
-            f"{path} is damaged or not the expected file ({str(error) or type(error).__name__}); "
-            "delete it to have it fetched again, or put an intact copy in its place"
-        ) from error
+        reason = str(error) or type(error).__name__
+        raise failure(f"{path} is damaged or not {expected} ({reason}); {advice}") from error

@@ -1,7 +1,5 @@
 """Triton kernels. Imported only where there is a CUDA device."""
 
-from __future__ import annotations
-
 import torch
 import triton  # type: ignore[import-not-found]
 import triton.language as tl  # type: ignore[import-not-found]

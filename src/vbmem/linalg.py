@@ -4,8 +4,6 @@ One operator for every device, opaque to the compiler: on the CPU it factorises 
 mended or named even inside compiled code; on CUDA it never makes the host wait.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Progress bars on standard error, where there is a terminal to show them on."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -280,7 +280,7 @@ def test_what_goes_wrong_is_said_on_the_page(page: Page, tmp_path: Path) -> None
     says(page, "letter.png cannot be read as a picture")
     go(page, "Keep")
     upload(page, "#load", text)
-    says(page, "letter.png is cut short or not a memory file")
+    says(page, "letter.png is damaged or not a memory file")
     model = load("digits-mixture")
     model.write(np.zeros((3, 1, 8, 8), np.uint8)).save(other := tmp_path / "other.memory")
     upload(page, "#load", other)

@@ -145,7 +145,7 @@ def test_generate_refuses_in_one_sentence_and_keeps_the_old_picture(memory, tmp_
     ):
         with pytest.raises(ValueError, match=message):
             run("generate", memory, "-o", out, *arguments)
-    with pytest.raises(ValueError, match="cut short or not a memory file"):
+    with pytest.raises(ValueError, match="damaged or not a memory file"):
         run("generate", out, "-o", out)
     with pytest.raises(FileNotFoundError, match="there is no memory file"):
         run("generate", tmp_path / "none.memory", "-o", out)

@@ -4,17 +4,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vbmem.data import EpisodeSource
+from vbmem.data import DataConfig, EpisodeSource
 from vbmem.errors import DataError
 
 KINDS = ["shuffled", "by-label", "views", "repeats"]
 
 
-def source(count=100, *, size=8, channels=3, labels=5, **settings):
+def source(count=100, *, size=8, channels=3, labels=5, device="cpu", seed=0, **settings):
     """Episodes from pictures of noise whose labels run 0, 1, 2, ..., 0, 1, 2, ..."""
     images = np.random.default_rng(0).integers(0, 256, (count, size, size, channels), np.uint8)
-    settings = {"batch_size": 3, "episode_length": 8, **settings}
-    return EpisodeSource(images, np.arange(count) % labels, **settings)
+    data = DataConfig(**{"batch_size": 3, "episode_length": 8, **settings})
+    return EpisodeSource(images, data, np.arange(count) % labels, device=device, seed=seed)
 
 
 # Which pictures
@@ -38,9 +38,9 @@ def test_shuffled_never_shows_a_frame_twice_within_an_epoch(count, batch, length
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_follows_from_seed_and_number_alone(kind):
     def epoch(number, seed=0):
-        return source(kind=kind, seed=seed).epoch_indices(number)
+        return source(episodes=kind, seed=seed).epoch_indices(number)
 
-    twice = source(kind=kind)
+    twice = source(episodes=kind)
     twice.epoch_indices(0)
     torch.manual_seed(1)
     assert torch.equal(twice.epoch_indices(7), epoch(7))
@@ -50,14 +50,14 @@ def test_an_epoch_follows_from_seed_and_number_alone(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_as_many_batches(kind):
-    drawn = source(kind=kind)
+    drawn = source(episodes=kind)
     assert drawn.batches_per_epoch == 4
     assert drawn.epoch_indices(0).shape == (4, 3, 8)
     assert drawn.epoch_indices(0).dtype == torch.int64
 
 
 def test_episodes_by_label_hold_different_frames_of_one_label():
-    episodes = source(kind="by-label").epoch_indices(0).view(-1, 8)
+    episodes = source(episodes="by-label").epoch_indices(0).view(-1, 8)
     labels = episodes % 5
     assert (labels == labels[:, :1]).all()
     assert len(labels[:, 0].unique()) > 1
@@ -65,7 +65,7 @@ def test_episodes_by_label_hold_different_frames_of_one_label():
 
 
 def test_a_label_with_too_few_frames_is_cycled_through():
-    episodes = source(30, labels=10, kind="by-label").epoch_indices(0).view(-1, 8)  # 3 frames of each label
+    episodes = source(30, labels=10, episodes="by-label").epoch_indices(0).view(-1, 8)  # 3 frames of each label
     for episode in episodes:
         assert sorted(episode.unique(return_counts=True)[1].tolist()) == [2, 3, 3]
         assert torch.equal(episode[:3], episode[3:6])
@@ -74,14 +74,14 @@ def test_a_label_with_too_few_frames_is_cycled_through():
 def test_labels_may_be_any_whole_numbers():
     images = np.zeros((30, 1, 1, 1), np.uint8)
     labels = np.repeat(np.array([7, -2, 1000]), 10)
-    drawn = EpisodeSource(images, labels, batch_size=1, episode_length=5, kind="by-label")
+    drawn = EpisodeSource(images, DataConfig(batch_size=1, episode_length=5, episodes="by-label"), labels)
     chosen = labels[drawn.epoch_indices(0)]
     assert (chosen == chosen[..., :1]).all()
 
 
 @pytest.mark.parametrize("kind", ["views", "repeats"])
 def test_an_episode_shows_each_of_its_sources_equally_often(kind):
-    episodes = source(kind=kind, sources_per_episode=2).epoch_indices(0).view(-1, 8)
+    episodes = source(episodes=kind, sources_per_episode=2).epoch_indices(0).view(-1, 8)
     for episode in episodes:
         assert episode.unique(return_counts=True)[1].tolist() == [4, 4]
     assert len(episodes.unique()) == 2 * len(episodes)  # no source in two episodes
@@ -89,23 +89,23 @@ def test_an_episode_shows_each_of_its_sources_equally_often(kind):
 
 
 def test_few_pictures_are_enough_for_views():
-    episodes = source(5, kind="views").epoch_indices(0).view(-1, 8)
+    episodes = source(5, episodes="views").epoch_indices(0).view(-1, 8)
     assert len(episodes) == 3
     assert all(len(episode.unique()) == 4 for episode in episodes)
 
 
 def test_a_single_picture_can_be_repeated():
-    assert source(1, kind="repeats", sources_per_episode=1).epoch_indices(0).unique().tolist() == [0]
+    assert source(1, episodes="repeats", sources_per_episode=1).epoch_indices(0).unique().tolist() == [0]
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "sorted"}, "no kind of episode 'sorted'; choose from shuffled, by-label"),
+        ({"episodes": "sorted"}, "no kind of episode 'sorted'; choose from shuffled, by-label"),
         ({"batch_size": 0}, "must all be positive"),
-        ({"kind": "views", "sources_per_episode": 3}, "divide episode_length"),
-        ({"kind": "repeats", "count": 3}, "shows 4 pictures and there are 3"),
-        ({"kind": "by-label", "count": 23}, "needs 24 images and there are 23"),
+        ({"episodes": "views", "sources_per_episode": 3}, "divide episode_length"),
+        ({"episodes": "repeats", "count": 3}, "shows 4 pictures and there are 3"),
+        ({"episodes": "by-label", "count": 23}, "needs 24 images and there are 23"),
     ],
 )
 def test_impossible_episodes_are_refused(settings, message):
@@ -116,14 +116,14 @@ def test_impossible_episodes_are_refused(settings, message):
 def test_episodes_by_label_need_labels():
     images = np.zeros((30, 1, 1, 1), np.uint8)
     with pytest.raises(DataError, match="need labels"):
-        EpisodeSource(images, batch_size=1, episode_length=5, kind="by-label")
+        EpisodeSource(images, DataConfig(batch_size=1, episode_length=5, episodes="by-label"))
     with pytest.raises(DataError, match="each of the 30 images"):
-        EpisodeSource(images, np.arange(29), batch_size=1, episode_length=5)
+        EpisodeSource(images, DataConfig(batch_size=1, episode_length=5), np.arange(29))
 
 
 def test_float_images_are_refused():
     with pytest.raises(DataError, match="images is float32"):
-        EpisodeSource(np.zeros((30, 1, 1, 1), np.float32), batch_size=1, episode_length=5)
+        EpisodeSource(np.zeros((30, 1, 1, 1), np.float32), DataConfig(batch_size=1, episode_length=5))
 
 
 # What the frames look like
@@ -145,21 +145,21 @@ def test_white_stays_below_one(monkeypatch):
     almost_one = torch.tensor(1 - 2**-24)
     monkeypatch.setattr(torch, "rand", lambda shape, **_: almost_one.expand(shape))
     white = np.full((1, 4, 4, 1), 255, np.uint8)
-    assert EpisodeSource(white, batch_size=1, episode_length=1).frames(torch.tensor(0)).max() < 1
+    assert EpisodeSource(white, DataConfig(batch_size=1, episode_length=1)).frames(torch.tensor(0)).max() < 1
 
 
 def test_channels_come_first_and_the_given_array_is_not_shared():
     images = np.zeros((2, 4, 4, 3), np.uint8)
     images[..., 1] = 200
     images.flags.writeable = False
-    drawn = EpisodeSource(images, batch_size=1, episode_length=2)
+    drawn = EpisodeSource(images, DataConfig(batch_size=1, episode_length=2))
     assert (drawn.images[:, 1] == 200).all()
     assert (drawn.images[:, [0, 2]] == 0).all()
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "views"])
 def test_noise_is_redrawn_and_follows_a_given_generator(kind):
-    drawn = source(kind=kind)
+    drawn = source(episodes=kind)
     indices = drawn.epoch_indices(0)[0]
     assert not torch.equal(drawn.frames(indices), drawn.frames(indices))
     first, second = (drawn.frames(indices, torch.Generator().manual_seed(3)) for _ in range(2))
@@ -168,7 +168,7 @@ def test_noise_is_redrawn_and_follows_a_given_generator(kind):
 
 @pytest.mark.parametrize("kind", ["shuffled", "views"])
 def test_binary_frames_are_the_first_channel_rounded(kind):
-    drawn = source(kind=kind, binary=True)
+    drawn = source(episodes=kind, binary=True)
     frames = drawn.frames(drawn.epoch_indices(0))
     assert frames.shape[-3:] == (1, 8, 8)
     assert frames.dtype == torch.float32
@@ -178,7 +178,7 @@ def test_binary_frames_are_the_first_channel_rounded(kind):
 
 
 def test_repeats_of_a_picture_differ_only_by_noise():
-    drawn = source(kind="repeats")
+    drawn = source(episodes="repeats")
     indices = drawn.epoch_indices(0)
     frames = drawn.frames(indices)
     assert torch.equal((frames * 256).floor().to(torch.uint8), drawn.images[indices])
@@ -187,7 +187,9 @@ def test_repeats_of_a_picture_differ_only_by_noise():
 
 def views_of(picture, count=200):
     """uint8 [H, W, C] -> `count` random views [count, C, H, W]."""
-    drawn = EpisodeSource(picture[None], batch_size=1, episode_length=4, kind="views", sources_per_episode=1)
+    drawn = EpisodeSource(
+        picture[None], DataConfig(batch_size=1, episode_length=4, episodes="views", sources_per_episode=1)
+    )
     return drawn.frames(torch.zeros(count, dtype=torch.int64), torch.Generator().manual_seed(0))
 
 
@@ -233,7 +235,7 @@ def test_an_epoch_yields_its_batches():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_frames_compile_to_one_graph(kind):
-    drawn = source(kind=kind)
+    drawn = source(episodes=kind)
     frames = torch.compile(drawn.frames, fullgraph=True, backend="eager")
     assert frames(drawn.epoch_indices(0)[0]).shape == (3, 8, 3, 8, 8)
 
@@ -241,7 +243,7 @@ def test_frames_compile_to_one_graph(kind):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("kind", KINDS)
 def test_frames_can_be_held_in_a_cuda_graph(kind):
-    drawn = source(kind=kind, device="cuda")
+    drawn = source(episodes=kind, device="cuda")
     indices = drawn.epoch_indices(0).cuda()
     slot = indices[0].clone()
     drawn.frames(slot)

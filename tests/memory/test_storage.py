@@ -93,7 +93,7 @@ def saved(tmp_path) -> Path:
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
 def test_a_truncated_file_is_refused(saved, kept):
     saved.write_bytes(saved.read_bytes()[:kept])
-    with pytest.raises(MemoryFileError, match=r"a\.memory is cut short or not a memory file"):
+    with pytest.raises(MemoryFileError, match=r"a\.memory is damaged or not a memory file"):
         load_memory(saved)
 
 

@@ -39,7 +39,7 @@ def test_a_case_worked_by_hand():
 
 
 def test_addresses_have_the_variance_0_3_until_it_is_trained():
-    model = DKMConfig(code_size=4, rows=3, filters=8).build(FrameFormat(8, 1))
+    model: Any = DKMConfig(code_size=4, rows=3, filters=8).build(FrameFormat(8, 1))
     assert model.address_log_std.exp().square().item() == pytest.approx(0.3)
     assert model.address_log_std.requires_grad
 

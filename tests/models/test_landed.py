@@ -54,7 +54,7 @@ def test_what_the_card_of_a_landed_model_told_becomes_settings(tmp_path):
     assert values["seed"] == 3
     assert DataConfig(**card_of(tmp_path, {"data": "digits"})["data"]) == DataConfig("digits")
     assert card_of(tmp_path, {})["data"] is None
-    with pytest.raises(ModelError, match=r"config\.json describes no model this vbmem can build"):
+    with pytest.raises(ModelError, match=r"config\.json is damaged or not a model's settings"):
         card_of(tmp_path, {"data": "digits", "episodes": "many"})
 
 

@@ -1,7 +1,7 @@
 """The memory model with each of its five memories: the bound, what it reports of the memory, trained scales."""
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -171,7 +171,7 @@ class TestLearnedScales:
 
     @every_memory_model
     def test_they_start_at_the_memorys_own(self, name):
-        model = replace(MEMORY_MODELS[name], learned_scales=True).build(FrameFormat(8, 1))
+        model: Any = replace(MEMORY_MODELS[name], learned_scales=True).build(FrameFormat(8, 1))
         for scale, log_scale in model.log_scales.items():
             assert log_scale.exp().item() == pytest.approx(getattr(model.memory, scale))
 

@@ -8,6 +8,7 @@ import torch
 from models import oracle
 from models.zoo import as_likely, close, close_terms, frames, make, recorded_draws
 from vbmem.models import Regulariser
+from vbmem.models.memory_model import regularised
 
 STAGES = [Regulariser(), Regulariser(epsilon=1e-6, delta=2e-6), Regulariser(0.3, 0.2, 0.5, 2.0, 5.0)]
 
@@ -20,7 +21,7 @@ def means_and_recalled(*shape):
 def shares(regulariser, frames=20_000, size=3):
     """t of every frame, found again from every coordinate: [frames, size]."""
     mean, recalled = means_and_recalled(2, frames // 2, size)
-    return ((regulariser(mean, recalled) - recalled) / (mean - recalled)).detach().flatten(0, 1)
+    return ((regularised(mean, recalled, regulariser) - recalled) / (mean - recalled)).detach().flatten(0, 1)
 
 
 @pytest.mark.parametrize("regulariser", STAGES)
@@ -51,9 +52,8 @@ def test_a_frame_has_one_share_for_all_coordinates_and_no_two_frames_the_same(re
 
 def test_gradients_flow_into_both_means():
     mean, recalled = means_and_recalled(2, 4, 3)
-    regulariser = Regulariser()
     torch.manual_seed(0)
-    moved = regulariser(mean, recalled)
+    moved = regularised(mean, recalled, Regulariser())
     moved.sum().backward()
     t = ((moved - recalled) / (mean - recalled)).detach()
     close(mean.grad, t)

@@ -1,5 +1,7 @@
 """The Neural Statistician: its bound written out by hand, and what its pooling may and may not depend on."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -60,7 +62,7 @@ def test_the_divergence_of_the_context_counts_once_an_episode():
 def test_the_parameter_count_is_the_published_one_but_for_the_pooling():
     """Pooled over the episode, the context's first dense kernel has 2 C = 400 rows; over the features, T = 64."""
     with torch.device("meta"):
-        model = StatisticianConfig(code_size=200, context_size=6400).build(FrameFormat(32, 3))
+        model: Any = StatisticianConfig(code_size=200, context_size=6400).build(FrameFormat(32, 3))
     assert model.context_head[0].in_features == 400
     count = sum(weights.numel() for weights in model.parameters())
     assert count == PUBLISHED_COUNT + (400 - 64) * 2 * 6400
@@ -68,7 +70,7 @@ def test_the_parameter_count_is_the_published_one_but_for_the_pooling():
 
 def test_the_parameter_count_follows_its_formula():
     size, context = 4, 7
-    model = StatisticianConfig(size, context, filters=8).build(FrameFormat(8, 1))
+    model = StatisticianConfig(context, code_size=size, filters=8).build(FrameFormat(8, 1))
     networks = sum(weights.numel() for part in (model.encoder, model.decoder) for weights in part.parameters())
     wide, deep = 2 * size, 2 * context
     pooling = wide * wide + wide

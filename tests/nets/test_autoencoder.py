@@ -1,10 +1,12 @@
 """Encoder and decoder of every size, and together: shapes, gradients, precision, compilation."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from vbmem.nets import CodeHead, Decoder, Encoder
+from vbmem.nets import CodeHead, Decoder, Encoder, FrameFormat
 from vbmem.nets.blocks import ResidualBlock
 from vbmem.nets.convolutional import BASIC, IMPROVED
 from vbmem.nets.decoder import doublings
@@ -14,10 +16,15 @@ STYLES = {"basic": BASIC, "improved": IMPROVED}
 
 
 def autoencoder(style, image_size=16, channels=3, likelihood="gaussian", code_size=5):
-    images = {"image_size": image_size, "channels": channels, "filters": 8, "parts": STYLES[style]}
+    frame = FrameFormat(image_size, channels, likelihood)
+    images: dict[str, Any] = {"frame": frame, "filters": 8, "parts": STYLES[style]}
+        "frame": FrameFormat(image_size, channels, likelihood),
+        "filters": 8,
+        "parts": STYLES[style],
+    }
     encoder = Encoder(embedding_size=2 * code_size, **images)
     head = CodeHead(2 * code_size, code_size, STYLES[style].activation)
-    decoder = Decoder(code_size=code_size, likelihood=likelihood, **images)
+    decoder = Decoder(code_size=code_size, **images)
     return nn.ModuleList([encoder, head, decoder])
 
 
@@ -54,7 +61,7 @@ def test_any_image_size_works(style, channels, image_size):
 def test_features_shrink_as_announced(image_size, sizes):
     assert feature_sizes(image_size) == sizes
     features, seen = torch.rand(2, 1, image_size, image_size), [image_size]
-    encoder = Encoder(image_size=image_size, channels=1, filters=4, embedding_size=2, parts=BASIC)
+    encoder = Encoder(FrameFormat(image_size, 1), filters=4, embedding_size=2, parts=BASIC)
     for layer in encoder.blocks:
         features = layer(features)
         if isinstance(layer, ResidualBlock):
@@ -70,8 +77,8 @@ def test_the_seed_doubles_until_it_covers_the_image():
 
 
 def test_the_crop_is_central():
-    decoder = Decoder(image_size=28, channels=1, filters=4, code_size=3, parts=BASIC)
-    whole = Decoder(image_size=32, channels=1, filters=4, code_size=3, parts=BASIC)
+    decoder = Decoder(FrameFormat(28, 1), filters=4, code_size=3, parts=BASIC)
+    whole = Decoder(FrameFormat(32, 1), filters=4, code_size=3, parts=BASIC)
     whole.load_state_dict(decoder.state_dict())
     codes = torch.randn(6, 3)
     torch.testing.assert_close(decoder(codes).mean, whole(codes).mean[:, :, 2:-2, 2:-2])

@@ -1,17 +1,17 @@
 """The residual block, its normalisers, and the checks of arguments."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vbmem.nets import Decoder, Encoder
+from vbmem.nets import Decoder, Encoder, FrameFormat
 from vbmem.nets.blocks import ResidualBlock
 from vbmem.nets.convolutional import BASIC, IMPROVED
 
-SIZES: dict[str, Any] = {"image_size": 16, "channels": 3, "filters": 8, "parts": BASIC}
+SIZES: dict[str, Any] = {"frame": FrameFormat(16, 3), "filters": 8, "parts": BASIC}
 
 
 def normalisers(block: nn.Module) -> list[nn.Module]:
@@ -65,11 +65,11 @@ def test_after_many_batches_evaluation_agrees_with_training():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"image_size": 7}, "at least 8 pixels wide and high, not 7"),
-        ({"channels": 2}, r"1 channel \(grey\) or 3 \(colour\), not 2"),
+        ({"frame": FrameFormat(7, 3)}, "at least 8 pixels wide and high, not 7"),
+        ({"frame": FrameFormat(16, 2)}, r"1 channel \(grey\) or 3 \(colour\), not 2"),
         ({"parts": IMPROVED, "filters": 30}, "filters must be a multiple of 4, not 30"),
     ],
-    ids=["image_size", "channels", "filters"],
+    ids=["size", "channels", "filters"],
 )
 @pytest.mark.parametrize("build", [lambda **a: Encoder(embedding_size=6, **a), lambda **a: Decoder(code_size=3, **a)])
 def test_impossible_arguments_are_refused_in_a_sentence(build, change, message):
@@ -79,7 +79,7 @@ def test_impossible_arguments_are_refused_in_a_sentence(build, change, message):
 
 def test_an_unknown_likelihood_is_refused():
     with pytest.raises(ValueError, match="one of gaussian, bernoulli, not 'poisson'"):
-        Decoder(code_size=3, **SIZES | {"likelihood": "poisson"})
+        Decoder(code_size=3, **SIZES | {"frame": FrameFormat(16, 3, cast(Any, "poisson"))})
 
 
 def test_frames_of_another_shape_are_refused():

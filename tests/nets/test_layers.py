@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from vbmem.nets import Decoder, Encoder
+from vbmem.nets import Decoder, Encoder, FrameFormat
 from vbmem.nets.convolutional import BASIC, IMPROVED
 from vbmem.nets.layers import dense, doubling_conv, halving_conv, parallel_pointwise_convs, residual_conv
 
@@ -51,14 +51,14 @@ def test_parallel_convolutions_are_initialised_one_by_one():
 
 
 def test_the_improved_decoder_starts_with_an_orthogonal_map():
-    images: dict[str, Any] = {"image_size": 8, "channels": 1, "filters": 8, "code_size": 12}
+    images: dict[str, Any] = {"frame": FrameFormat(8, 1), "filters": 8, "code_size": 12}
     weight = Decoder(parts=IMPROVED, **images).to_seed.weight
     torch.testing.assert_close(weight.T @ weight, torch.eye(12), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("parts", [BASIC, IMPROVED], ids=["basic", "improved"])
 def test_biases_are_zero_and_normalisers_neutral(parts):
-    images: dict[str, Any] = {"image_size": 8, "channels": 1, "filters": 8, "parts": parts}
+    images: dict[str, Any] = {"frame": FrameFormat(8, 1), "filters": 8, "parts": parts}
     networks = nn.ModuleList([Encoder(embedding_size=6, **images), Decoder(code_size=3, **images)])
     for name, weights in networks.named_parameters():
         if name.endswith("bias"):

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from torch import nn
 
-from vbmem.nets import BlockParts, CodeHead, Decoder, Encoder
+from vbmem.nets import BlockParts, CodeHead, Decoder, Encoder, FrameFormat
 from vbmem.nets.convolutional import BASIC, IMPROVED
 
 
 def trainable_parameters(parts: BlockParts, filters: int, fixed_var: float | None) -> int:
     code_size = 200
-    images: dict[str, Any] = {"image_size": 32, "channels": 3, "filters": filters, "parts": parts}
+    images: dict[str, Any] = {"frame": FrameFormat(32, 3), "filters": filters, "parts": parts}
     networks = nn.ModuleList(
         [
             Encoder(embedding_size=2 * code_size, **images),

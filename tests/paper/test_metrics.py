@@ -12,12 +12,11 @@ import vbmem
 from tiny import noise, seeded, tiny_network
 from vbmem.data import ImageSet
 from vbmem.errors import DataError, ModelError
-from vbmem.models import FrameFormat, SavedModel
+from vbmem.models import FrameFormat, SavedModel, save_model
 from vbmem.paper import metrics as module
 from vbmem.paper.metrics import draw_pictures, measures, metrics, neighbours
 from vbmem.paper.metrics.measures import Trial, damage, recall_errors
 from vbmem.paper.metrics.neighbours import coverage, hit_rate, nearest, precision
-from vbmem.pretrained import save_network
 
 FRAME = FrameFormat(8, 3)
 
@@ -27,8 +26,8 @@ def models(tmp_path_factory):
     """Directories of models."""
     root = tmp_path_factory.mktemp("models")
     for name in ("mixture", "tree", "gaussian", "vae"):
-        save_network(SavedModel(tiny_network(name), name), root / name)
-    save_network(SavedModel(tiny_network("vae", channels=1), "grey"), root / "grey")
+        save_model(SavedModel(tiny_network(name), name), root / name)
+    save_model(SavedModel(tiny_network("vae", channels=1), "grey"), root / "grey")
     return root
 
 

@@ -12,8 +12,9 @@ from rich.console import Console
 from tiny import MODELS
 from vbmem.commands.trained_models import evaluate
 from vbmem.data import load_images
+from vbmem.models import save_model
 from vbmem.paper import table1
-from vbmem.pretrained import load_network, save_network
+from vbmem.pretrained import load_network
 from vbmem.train import DataConfig, RunConfig, Stage
 
 ROWS = ["vae", "statistician", "dkm", "gaussian", "categorical"]
@@ -198,7 +199,7 @@ def test_the_command_evaluates_a_row_and_its_export_to_the_very_same_number(bina
     where = (tmp_path / "run", None, torch.device("cpu"), Console(quiet=True))
     row = table1.run_row(table1.Row("cifar10", "vae", 3), *where)
     torch.rand(5)  # whatever was drawn in between
-    save_network(load_network(tmp_path / "run"), tmp_path / "exported")
+    save_model(load_network(tmp_path / "run"), tmp_path / "exported")
     for name in ("run", "exported"):
         capsys.readouterr()
         evaluate(str(tmp_path / name), device="cpu")

@@ -99,7 +99,7 @@ def test_nothing_private_is_pushed_where_all_can_see_it(hub):
 def test_the_pushed_card_says_how_to_load_the_model(hub):
     card = {"data": "cifar10", "license": "no: such"}
     model = tiny_model()
-    replace(model, saved=replace(model.saved, card=card)).push_to_hub("me/tiny", token=TOKEN)
+    replace(model, card=card).push_to_hub("me/tiny", token=TOKEN)
     text = hub.files("me/tiny")["README.md"].decode()
     assert "# me/tiny\n" in text
     assert "vbmem.load('hf://me/tiny')" in text
@@ -147,8 +147,16 @@ def test_another_librarys_weights_are_not_even_fetched(hub, files):
     [
         ("config.json", lambda content: content[:-9], r"config\.json is damaged"),
         ("config.json", lambda content: b"[" * 100_000, r"config\.json is damaged"),
-        ("model.safetensors", lambda content: content[:-9], r"model\.safetensors is cut short or damaged"),
-        ("model.safetensors", lambda content: b"\x80\x04.", r"model\.safetensors is cut short or damaged"),
+        (
+            "model.safetensors",
+            lambda content: content[:-9],
+            r"model\.safetensors is damaged or not a model's weights",
+        ),
+        (
+            "model.safetensors",
+            lambda content: b"\x80\x04.",
+            r"model\.safetensors is damaged or not a model's weights",
+        ),
     ],
 )
 def test_a_damaged_file_is_named(hub, name, content, message):

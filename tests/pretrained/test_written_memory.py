@@ -77,7 +77,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(saved, fill_disk):
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
 def test_a_file_cut_short_is_refused(saved, kept):
     saved.write_bytes(saved.read_bytes()[:kept])
-    with pytest.raises(MemoryFileError, match=r"a\.memory is cut short or not a memory file"):
+    with pytest.raises(MemoryFileError, match=r"a\.memory is damaged or not a memory file"):
         LOAD(saved)
 
 

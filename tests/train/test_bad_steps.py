@@ -39,10 +39,10 @@ each_way = pytest.mark.parametrize("how", WAYS.values(), ids=WAYS.keys())
 
 def snapshot(made):
     """All that a step may change, but for the running statistics of batch norm."""
-    state = {f"parameter {i}": p.detach().clone() for i, p in enumerate(made.parameters)}
-    state |= {f"average {i}": average.clone() for i, average in enumerate(made.averages)}
-    for i, parameter in enumerate(made.parameters):
-        state |= {f"{key} {i}": value.clone() for key, value in made.optimizer.state[parameter].items()}
+    state = {f"parameter {i}": p.detach().clone() for i, p in enumerate(made.step.parameters)}
+    state |= {f"average {i}": average.clone() for i, average in enumerate(made.step.averages)}
+    for i, parameter in enumerate(made.step.parameters):
+        state |= {f"{key} {i}": value.clone() for key, value in made.step.optimizer.state[parameter].items()}
     return state
 
 
@@ -63,7 +63,7 @@ def test_a_bad_step_changes_neither_weights_nor_optimiser(how, tmp_path):
     assert (made.step.counted, made.step.skipped, made.step.streak) == (1, 1, 1)
     made.step(batches[2])
     assert changed(before, snapshot(made)) == {"parameter", "exp_avg", "exp_avg_sq", "step"}
-    assert all(parameter.isfinite().all() for parameter in made.parameters)
+    assert all(parameter.isfinite().all() for parameter in made.step.parameters)
     assert (made.step.counted, made.step.skipped, made.step.streak) == (2, 1, 0)
 
 
@@ -74,11 +74,11 @@ def test_averages_move_towards_the_weights_in_a_bad_step_too(model, tmp_path):
     spoil(made, ("frames", math.nan), {1})
     made.step(batches[0])
     before = snapshot(made)
-    expected = [0.75 * a + 0.25 * p.detach() for a, p in zip(made.averages, made.parameters, strict=True)]
+    expected = [0.75 * a + 0.25 * p.detach() for a, p in zip(made.step.averages, made.step.parameters, strict=True)]
     made.step(batches[1])
     assert made.step.skipped == 1
     assert changed(before, snapshot(made)) == {"average"}
-    torch.testing.assert_close(made.averages, expected)
+    torch.testing.assert_close(made.step.averages, expected)
 
 
 @pytest.mark.parametrize("model", ["statistician", "dkm", "gaussian", "mixture"])
@@ -99,11 +99,11 @@ def test_the_very_first_step_may_be_bad(tmp_path):
     batches = made.source.epoch_indices(0)
     spoil(made, ("gradient", math.nan), {0})
     made.step(batches[0])
-    assert all(torch.equal(p, q) for p, q in zip(made.parameters, untouched.parameters, strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(made.step.parameters, untouched.step.parameters, strict=True))
     for each in (made, untouched):
         torch.manual_seed(0)
         each.step(batches[1])
-    assert all(torch.equal(p, q) for p, q in zip(made.parameters, untouched.parameters, strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(made.step.parameters, untouched.step.parameters, strict=True))
 
 
 @each_way

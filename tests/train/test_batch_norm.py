@@ -13,7 +13,7 @@ from train.runs import BATCHES, GivenBounds, log_lines
 from vbmem.errors import NumericalError
 from vbmem.models import load_model
 from vbmem.train.batch_norm import FreshStatistics
-from vbmem.train.checkpoint import load_checkpoint, under_prefix
+from vbmem.train.checkpoint import load_checkpoint
 
 NORMED = ["vae", "statistician", "dkm", "gaussian"]
 
@@ -81,13 +81,13 @@ def test_within_are_the_mean_statistics_of_the_first_eight_batches(name, count, 
 @pytest.mark.parametrize("name", NORMED)
 def test_afterwards_all_is_as_before(name, tmp_path):
     made, batches = moved(MODELS[name], tmp_path)
-    before, weights = statistics(made.model), [p.detach().clone() for p in made.parameters]
+    before, weights = statistics(made.model), [p.detach().clone() for p in made.step.parameters]
     with made.fresh_statistics(batches):
         assert not any(torch.equal(tensor, before[key]) for key, tensor in statistics(made.model).items())
         assert {norm.momentum for norm in batch_norms(made.model).values()} == {0.01}
     assert equal(statistics(made.model), before)
     assert {norm.momentum for norm in batch_norms(made.model).values()} == {0.01}
-    assert all(torch.equal(p, q) for p, q in zip(made.parameters, weights, strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(made.step.parameters, weights, strict=True))
 
 
 def test_after_an_exception_within_all_is_as_before(tmp_path):
@@ -165,7 +165,7 @@ def test_weights_that_moved_fast_are_validated_and_kept_with_statistics_of_their
     torch.set_rng_state(random[0])
     with FreshStatistics(model, made.source)(made.source.epoch_indices(0)):
         torch.testing.assert_close(statistics(model), best, rtol=1e-5, atol=1e-5)
-    last = under_prefix("model", load_checkpoint(tmp_path / "last.safetensors")[0])
+    last = load_checkpoint(tmp_path / "last.safetensors")[0]["model"]
     assert equal(statistics(made.model), {key: last[key] for key in best})
     assert not any(torch.allclose(best[key], last[key], rtol=0.05) for key in best)
 

@@ -12,7 +12,7 @@ from vbmem.errors import ModelError
 from vbmem.files import read_tensors
 from vbmem.models import FrameFormat, load_model
 from vbmem.train import Evaluation, Stage, make_model, make_source, read_run
-from vbmem.train.checkpoint import load_checkpoint, under_prefix
+from vbmem.train.checkpoint import load_checkpoint
 
 
 @pytest.mark.parametrize("model", TRAINED.values(), ids=TRAINED.keys())
@@ -87,8 +87,8 @@ def test_the_best_weights_are_kept_and_the_last_ones_too(tmp_path):
 
     made.fresh_statistics = recorded
     made.run()
-    tensors, progress = load_checkpoint(tmp_path / "last.safetensors")
-    best, last = read_tensors(tmp_path / "model.safetensors", CPU)[0], under_prefix("model", tensors)
+    groups, progress = load_checkpoint(tmp_path / "last.safetensors")
+    best, last = read_tensors(tmp_path / "model.safetensors", CPU)[0], groups["model"]
     for name, weights, expected in (("best", best, given.weights[1]), ("last", last, trained_weights[3])):
         assert weights.keys() == expected.keys()
         different = [key for key in weights if not torch.equal(weights[key], expected[key])]
@@ -109,7 +109,7 @@ def test_a_run_is_loaded_with_its_settings_and_best_weights(name, tmp_path):
     assert (saved.data, saved.seed, model.config) == (config.data, config.seed, config.model)
     assert not model.training
     assert all(torch.equal(tensor, given.weights[0][key]) for key, tensor in model.state_dict().items())
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), made.parameters, strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), made.step.parameters, strict=True))
 
 
 def test_there_is_nothing_to_load_before_the_first_epoch(tmp_path):
@@ -138,7 +138,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(tmp_path):
     weights = []
     for number, seed in enumerate([3, 3, 4]):
         made = trained(tiny_run(epochs=1, seed=seed), tmp_path / str(number))
-        weights.append(torch.cat([parameter.flatten() for parameter in made.parameters]))
+        weights.append(torch.cat([parameter.flatten() for parameter in made.step.parameters]))
     assert torch.equal(weights[0], weights[1])
     assert not torch.allclose(weights[0], weights[2])
 

@@ -125,9 +125,9 @@ def test_the_display_works_where_there_is_no_terminal():
     console = Console(file=io.StringIO())
     assert not console.is_terminal
     with Display(console, batches=3) as display:
-        display.show("epoch 1", 1, 3, "bound 1.0")
+        display.show("epoch 1", 1, "bound 1.0")
         display.say("epoch 1 is over")
-        display.show("epoch 2", 0, 3, "bound nan")
+        display.show("epoch 2", 0, "bound nan")
     assert "epoch 1 is over\n" in shown(console)
     assert "\x1b" not in shown(console)
 
@@ -135,7 +135,7 @@ def test_the_display_works_where_there_is_no_terminal():
 def test_the_display_works_in_a_terminal():
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with Display(console, batches=3) as display:
-        display.show("epoch 1", 1, 3, "bound 1.0   9 frames/s")
+        display.show("epoch 1", 1, "bound 1.0   9 frames/s")
         display.say("epoch 1 is over")
     said = shown(console)
     assert "epoch 1 is over" in said

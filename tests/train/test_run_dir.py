@@ -171,7 +171,7 @@ def save_without_progress(path):
 
 
 def save_without_weights(path):
-    save_checkpoint(path, {"weights": torch.zeros(3)}, Progress())
+    save_checkpoint(path, {"model": {"weights": torch.zeros(3)}}, Progress())
 
 
 FOREIGNERS = [save_foreign, save_of_another_version, save_without_progress, save_without_weights]

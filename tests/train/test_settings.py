@@ -1,12 +1,12 @@
 """A configuration survives the way to JSON and back."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from vbmem.models import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
-from vbmem.models.settings import from_dict, to_dict
+from vbmem.models.settings import from_dict
 from vbmem.paper.presets import PRESETS
 from vbmem.train import DataConfig, RunConfig, Stage
 
@@ -17,12 +17,32 @@ UNUSUAL = {
     "a whole learning rate": RunConfig(stages=(Stage(5, 1),)),
     "a tiny regulariser": RunConfig(stages=(Stage(1, 1 / 3, Regulariser(gamma=0.1, epsilon=1e-300)),)),
     "data": RunConfig(DataConfig("a folder/über [x].npz", 48, True, "views", 3, 5, 7)),
-    "statistician": RunConfig(model=StatisticianConfig(1, 2, 3, "improved")),
+    "statistician": RunConfig(model=StatisticianConfig(2, code_size=1, filters=3, style="improved")),
     "dkm": RunConfig(model=DKMConfig(autoencoder=False)),
-    "memory": RunConfig(model=MemoryConfig("shifted", 1, 2, 3, 4, 5, 6, "basic", "online", True)),
+    "memory": RunConfig(
+        model=MemoryConfig(
+            "shifted",
+            code_size=1,
+            rows=2,
+            clusters=3,
+            partitions=4,
+            iterations=5,
+            filters=6,
+            style="basic",
+            objective="online",
+            learned_scales=True,
+        )
+    ),
     "the rest": RunConfig(copies=3, beta1=0.5, clip=1.5, patience=2, schedule="cosine", averaging=0.25, seed=9),
 }
 CONFIGS = PRESETS | UNUSUAL
+
+
+def to_dict(config):
+    """As config.json has it, where a model says its kind."""
+    return asdict(config) | {"model": {"kind": config.model.kind, **asdict(config.model)}}
+
+
 each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 
 

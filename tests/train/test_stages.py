@@ -13,7 +13,7 @@ from vbmem.models import Regulariser
 from vbmem.models.directory import read_weights
 from vbmem.paper.presets import TWO_STAGES
 from vbmem.train import Stage
-from vbmem.train.checkpoint import load_checkpoint, under_prefix
+from vbmem.train.checkpoint import load_checkpoint
 from vbmem.train.step import TrainingStep
 
 
@@ -97,14 +97,13 @@ def test_the_second_stage_has_a_fresh_optimiser_and_its_own_settings(tmp_path, m
     made = trainer(two_stages(MODELS["mixture"], beta1=0.3), tmp_path)
     GivenBounds(made, list(range(6)))
     assert made.model.regulariser == Regulariser()
-    first = made.optimizer
+    first = made.step.optimizer
     at_second_stage(made, monkeypatch)
-    assert len(first.state) == len(made.parameters)
-    assert len(made.optimizer.state) == 0
-    settings = made.optimizer.param_groups[0]
+    assert len(first.state) == len(made.step.parameters)
+    assert len(made.step.optimizer.state) == 0
+    settings = made.step.optimizer.param_groups[0]
     assert (settings["lr"], settings["betas"], settings["eps"]) == (1e-4, (0.3, 0.999), 1e-8)
-    assert settings["params"] == made.parameters
-    assert made.step.optimizer is made.optimizer
+    assert settings["params"] == made.step.parameters
     assert made.model.regulariser == Regulariser(epsilon=1e-6, delta=2e-6)
 
 
@@ -144,7 +143,7 @@ def learning_rates(config, run_dir):
     rates = []
 
     def validate(epoch):
-        rates.append(made.optimizer.param_groups[0]["lr"])
+        rates.append(made.step.optimizer.param_groups[0]["lr"])
         return {"elbo_per_frame": float(epoch), "standard_error": 0.0}
 
     made.validate = validate
@@ -168,9 +167,9 @@ def test_the_cosine_schedule_falls_over_every_stage(tmp_path):
 def test_a_small_learning_rate_makes_small_steps(tmp_path):
     """Adam's first step moves a weight by the learning rate, whatever the gradient."""
     made = trainer(tiny_run(stages=(Stage(1, 1e-5),)), tmp_path)
-    before = [parameter.detach().clone() for parameter in made.parameters]
+    before = [parameter.detach().clone() for parameter in made.step.parameters]
     made.step(made.source.epoch_indices(0)[0])
-    moved = torch.cat([(p - q).detach().abs().flatten() for p, q in zip(made.parameters, before, strict=True)])
+    moved = torch.cat([(p - q).detach().abs().flatten() for p, q in zip(made.step.parameters, before, strict=True)])
     assert moved.max() == pytest.approx(1e-5, rel=0.02)
 
 
@@ -178,7 +177,7 @@ def gradients(clip, run_dir):
     made = trainer(tiny_run(clip=clip), run_dir)
     torch.manual_seed(0)
     made.step(made.source.epoch_indices(0)[0])
-    return torch.cat([parameter.grad.flatten() for parameter in made.parameters if parameter.grad is not None])
+    return torch.cat([parameter.grad.flatten() for parameter in made.step.parameters if parameter.grad is not None])
 
 
 def test_the_whole_gradient_is_clipped(tmp_path):
@@ -195,11 +194,11 @@ def test_a_gradient_within_the_limit_is_left_alone(tmp_path):
 
 def test_averages_follow_their_recursion(tmp_path):
     made = trainer(tiny_run(averaging=0.75), tmp_path)
-    expected = [parameter.detach().clone() for parameter in made.parameters]
+    expected = [parameter.detach().clone() for parameter in made.step.parameters]
     for indices in made.source.epoch_indices(0):
         made.step(indices)
-        expected = [0.75 * e + 0.25 * p.detach() for e, p in zip(expected, made.parameters, strict=True)]
-    torch.testing.assert_close(made.averages, expected)
+        expected = [0.75 * e + 0.25 * p.detach() for e, p in zip(expected, made.step.parameters, strict=True)]
+    torch.testing.assert_close(made.step.averages, expected)
 
 
 def test_averages_are_what_is_validated_and_kept(tmp_path):
@@ -208,7 +207,7 @@ def test_averages_are_what_is_validated_and_kept(tmp_path):
     averages = []
 
     def validate(epoch):
-        averages.append([average.clone() for average in made.averages])
+        averages.append([average.clone() for average in made.step.averages])
         return given(epoch)
 
     made.validate = validate
@@ -227,7 +226,7 @@ def test_training_goes_on_with_the_weights_themselves(tmp_path):
         torch.manual_seed(0)
         made.run()
     assert same(plain.model.state_dict(), averaged.model.state_dict())
-    last = under_prefix("model", load_checkpoint(tmp_path / "0.9" / "last.safetensors")[0])
+    last = load_checkpoint(tmp_path / "0.9" / "last.safetensors")[0]["model"]
     assert same(last, plain.model.state_dict())
     assert not same(best_weights(tmp_path / "0.9"), last)
 
@@ -236,7 +235,7 @@ def test_averages_start_afresh_in_the_second_stage(tmp_path, monkeypatch):
     made = trainer(two_stages(averaging=0.9), tmp_path)
     GivenBounds(made, [1, 2, 5, 4, 3, 2])
     at_second_stage(made, monkeypatch)
-    assert all(torch.equal(average, p) for average, p in zip(made.averages, made.parameters, strict=True))
+    assert all(torch.equal(average, p) for average, p in zip(made.step.averages, made.step.parameters, strict=True))
 
 
 def test_an_epoch_shows_every_batch_once(tmp_path, monkeypatch):

@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 
 from vbmem.app.session import open_model
 from vbmem.app.uploads import MAX_FILE
+from vbmem.models.directory import build_model
 from vbmem.models.memory_model import MemoryModel
-from vbmem.pretrained.directory import describe, shipped
+from vbmem.pretrained.directory import find, shipped
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 SESSIONS = 200  # visitors whose pictures are held in memory
@@ -39,7 +40,7 @@ def launch(model: str, data_dir: Path | None, host: str, port: int) -> None:
 
         from vbmem.app.page import build
 
-        models = [name for name in shipped() if isinstance(describe(name).network, MemoryModel)]
+        models = [name for name in shipped() if isinstance(build_model(find(name)).network, MemoryModel)]
         page = build(model, models if model in models else [model, *models], data_dir, typed_models=host in LOCAL)
         page.queue(api_open=False)
         page.launch(

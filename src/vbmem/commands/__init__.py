@@ -4,8 +4,6 @@ A command's help is its docstring, its options are its parameters. The modules a
 commands there are, so they import nothing heavy; what a command runs is imported in its body.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The web page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from vbmem.commands import command

@@ -1,7 +1,5 @@
 """What vbmem finds on this machine, and whether it works here."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time
@@ -50,13 +48,14 @@ def findings() -> dict[str, Any]:
     directory = data_directory(None)
     sets = [name for name, known in KNOWN_SETS.items() if known.is_in(directory)]
     cuda = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    installed = {library.name: library.version for library in metadata.distributions()}
     started = time.perf_counter()
     outcome = self_test()
     return {
         "vbmem": vbmem.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
-        "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
+        "libraries": {name: installed[name] for name in LIBRARIES if name in installed},
         "devices": ", ".join([f"cpu ({os.cpu_count()} cores, {torch.get_num_threads()} threads)", *cuda]),
         "data directory": str(directory),
         "data sets there": ", ".join(sets) or "none yet; they are downloaded when first used",
@@ -85,10 +84,3 @@ def self_test() -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "passed"
-
-
-def _version(library: str) -> str | None:
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return None

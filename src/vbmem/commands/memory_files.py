@@ -150,7 +150,7 @@ def score(
 def _open(path: Path, model: str | None) -> tuple[Model, WrittenMemory]:
     """A memory file and the model that wrote it."""
     from vbmem.memory.written import WrittenMemory
-    from vbmem.pretrained.card import HUB
+    from vbmem.models.card import HUB
     from vbmem.pretrained.directory import load, shipped
 
     memory = WrittenMemory.load(path)

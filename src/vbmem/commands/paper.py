@@ -1,7 +1,5 @@
 """The paper's tables, figures and metrics."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

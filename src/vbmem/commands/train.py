@@ -1,7 +1,5 @@
 """Training: the presets there are, and a run of one of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,14 +1,10 @@
 """Trained models: list those that are shipped, evaluate one, export one."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -16,6 +12,7 @@ from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import say, show
 from vbmem.data.settings import DataConfig, Part
+from vbmem.errors import DataError
 
 BOUND = "{split} bound, nats a frame"  # its name on a model's card
 
@@ -27,11 +24,12 @@ def models(json: bool = False) -> None:
     Args:
         json: print JSON instead of a table.
     """
-    from vbmem.pretrained.directory import describe, shipped
+    from vbmem.models.directory import build_model
+    from vbmem.pretrained.directory import find, shipped
 
     bound, rows = BOUND.format(split="test"), []
     for name in shipped():
-        described = describe(name)
+        described = build_model(find(name))
         network = described.network
         rows.append(
             {
@@ -105,8 +103,9 @@ def export(
     """
     import torch
 
-    from vbmem.pretrained.card import HUB
-    from vbmem.pretrained.directory import load_network, save_network
+    from vbmem.models.card import HUB
+    from vbmem.models.directory import save_model
+    from vbmem.pretrained.directory import load_network
     from vbmem.pretrained.hub import upload
 
     if out is None and push is None:
@@ -119,7 +118,7 @@ def export(
     name = HUB + push if push is not None else name or saved.name
     with TemporaryDirectory() as unnamed:
         directory = out or Path(unnamed)
-        save_network(replace(saved, name=name, card=card), directory, dtype=dtype)
+        save_model(replace(saved, name=name, card=card), directory, dtype=dtype)
         if out is not None:
             say(f"exported {name} to {out}")
         if push is not None:
@@ -128,18 +127,24 @@ def export(
 
 def _evaluated(path: Path | None) -> dict[str, str]:
     """The bound, for a card, from what `vbmem evaluate` printed."""
+    from vbmem.files import reading
+
     if path is None:
         return {}
-    with _output_of("vbmem evaluate", path) as result:
+    with reading(path, DataError, "what `vbmem evaluate` writes", "run it again"):
+        result = loads(path.read_text())
         bound = f"{result['elbo_per_frame']:.1f} +- {result['standard_error']:.1f}"
         return {BOUND.format(split=result["split"]): bound}
 
 
 def _measured(path: Path | None) -> dict[str, str]:
     """Precision and coverage, for a card, from what `vbmem metrics` wrote."""
+    from vbmem.files import reading
+
     if path is None:
         return {}
-    with _output_of("vbmem metrics", path) as result:
+    with reading(path, DataError, "what `vbmem metrics` writes", "run it again"):
+        result = loads(path.read_text())
         return {
             f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
             for way, row in result["samples"].items()
@@ -152,12 +157,3 @@ def _stated(facts: list[str]) -> dict[str, str]:
         if "=" not in fact:
             raise ValueError(f"a fact must be NAME=VALUE, got {fact!r}")
     return {name: value for name, _, value in (fact.partition("=") for fact in facts)}
-
-
-@contextmanager
-def _output_of(command: str, path: Path) -> Iterator[Any]:
-    """The JSON in a file that another command wrote; whatever the block misses in it is one sentence."""
-    try:
-        yield loads(path.read_text())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not what `{command}` writes ({error!r})") from error

@@ -1,24 +1,20 @@
 """Read pictures of any format and size into square uint8 arrays: single files and whole folders."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vbmem.data.image_set import Images, ImageSet
 from vbmem.errors import DataError
 from vbmem.progress import track
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 # What Pillow registers but cannot decode, or decodes by running another program (EPS by Ghostscript).
 NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}
@@ -29,8 +25,6 @@ def read_picture(source: str | os.PathLike[str] | Image.Image, size: int, channe
 
     EXIF orientation is applied, 16-bit pictures are scaled to 8 bits, and transparency is laid on white.
     """
-    from PIL import Image
-
     if size < 1 or channels not in (1, 3):
         raise DataError(f"cannot make a picture of size {size} with {channels} channels; expected 1 or 3 channels")
     if isinstance(source, Image.Image):
@@ -58,8 +52,6 @@ def read_folder(folder: Path, size: int, progress: bool, channels: int = 3) -> I
 @contextmanager
 def opened_picture(source: str | os.PathLike[str] | IO[bytes], name: str) -> Iterator[Image.Image]:
     """The picture opened by Pillow; what goes wrong with it inside the block is a DataError that names it."""
-    from PIL import Image
-
     with _naming(name):
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -68,24 +60,24 @@ def opened_picture(source: str | os.PathLike[str] | IO[bytes], name: str) -> Ite
             yield image
 
 
-def square(image: Image.Image, size: int) -> Image.Image:
-    """Cut the largest central square and resize it, averaging over the pixels that fall together."""
-    from PIL import Image
-
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    image = image.crop((left, top, left + side, top + side))
-    return image.resize((size, size), Image.Resampling.BILINEAR)
+def fitted(pictures: Images, size: int, channels: int) -> Images:
+    """Pictures [N, H, W, C] as [N, size, size, channels]; unchanged where they are."""
+    if pictures.shape[1:] == (size, size, channels):
+        return pictures
+    images = map(Image.fromarray, pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
+    return np.stack([read_picture(image, size, channels) for image in images])
 
 
 def _square_array(image: Image.Image, size: int, channels: int) -> Images:
-    picture = square(_rgb(image), size)
-    return np.array(picture if channels == 3 else picture.convert("L")).reshape(size, size, channels)
+    """The largest central square, resized by averaging over the pixels that fall together."""
+    image = _rgb(image)
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    square = image.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.BILINEAR)
+    return np.array(square if channels == 3 else square.convert("L")).reshape(size, size, channels)
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    from PIL import Image, ImageOps
-
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         image = Image.fromarray(_eight_bits(np.asarray(image)))  # Pillow's own conversion clips at 255
@@ -117,23 +109,17 @@ def is_picture_name(name: PurePath) -> bool:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    from PIL import Image
-
     Image.init()
     return tuple(kind for kind in Image.ID if kind not in NOT_PICTURES)
 
 
 @cache
 def _suffixes() -> set[str]:
-    from PIL import Image
-
     return {suffix for suffix, kind in Image.registered_extensions().items() if kind not in NOT_PICTURES}
 
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    from PIL import Image, UnidentifiedImageError
-
     try:
         yield
     except DataError:

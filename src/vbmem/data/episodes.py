@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vbmem.data.image_set import Images, Labels, check_images, check_labels
-from vbmem.data.settings import EpisodeKind
+from vbmem.data.settings import DataConfig, EpisodeKind
 from vbmem.errors import DataError
 
 
@@ -29,43 +29,30 @@ class EpisodeSource:
     def __init__(
         self,
         images: Images,
+        data: DataConfig,
         labels: Labels | None = None,
         *,
-        batch_size: int,
-        episode_length: int,
-        kind: EpisodeKind = "shuffled",
-        sources_per_episode: int = 4,
-        binary: bool = False,
         device: torch.device | str = "cpu",
         seed: int = 0,
     ) -> None:
         """
         Args:
             images: uint8 [N, H, W, C].
+            data: what an episode is: its kind, T, the batch size B, and whether frames are binary, which are the first
+                channel rounded to 0 or 1, rather than dequantised pixels.
             labels: whole numbers [N], needed for the kind by-label.
-            batch_size: episodes in a batch, B.
-            episode_length: frames in an episode, T.
-            kind: what an episode holds.
-            sources_per_episode: different pictures in an episode of repeats or views.
-            binary: frames are the first channel rounded to 0 or 1, rather than dequantised pixels.
             device: where the pictures are kept and frames are made.
             seed: chooses the order of the pictures.
         """
         check_images(images, "images")
         if labels is not None:
             check_labels(labels, len(images), "labels")
-        if kind not in get_args(EpisodeKind):
+        if (kind := data.episodes) not in get_args(EpisodeKind):
             raise DataError(f"there is no kind of episode {kind!r}; choose from {', '.join(get_args(EpisodeKind))}")
-        if min(batch_size, episode_length, sources_per_episode) < 1:
+        if min(data.batch_size, data.episode_length, data.sources_per_episode) < 1:
             raise DataError("batch_size, episode_length and sources_per_episode must all be positive")
-        self.batch_size = batch_size
-        self.episode_length = episode_length
-        self.kind = kind
-        self.sources_per_episode = sources_per_episode
-        self.binary = binary
-        self.seed = seed
-
-        channels = images[..., :1] if binary else images
+        self.data, self.seed = data, seed
+        channels = images[..., :1] if data.binary else images
         # A copy: torch must not share memory that numpy may hold as read-only.
         channels_first = np.array(channels.transpose(0, 3, 1, 2), order="C")
         self.images = torch.from_numpy(channels_first).to(device)  # [N, C, H, W] uint8
@@ -73,30 +60,30 @@ class EpisodeSource:
         self._check_enough()
 
     def _check_enough(self) -> None:
-        count, frames = len(self.images), self.batch_size * self.episode_length
-        if self.kind == "by-label" and not self._members:
+        count, frames = len(self.images), self.data.batch_size * self.data.episode_length
+        if self.data.episodes == "by-label" and not self._members:
             raise DataError("episodes by label need labels, and these images have none; choose another kind")
         if self._recycles:
-            if self.episode_length % self.sources_per_episode:
+            if self.data.episode_length % self.data.sources_per_episode:
                 raise DataError(
-                    f"an episode of {self.episode_length} frames cannot show {self.sources_per_episode} "
+                    f"an episode of {self.data.episode_length} frames cannot show {self.data.sources_per_episode} "
                     "pictures equally often; choose sources_per_episode to divide episode_length"
                 )
-            if count < self.sources_per_episode:
+            if count < self.data.sources_per_episode:
                 raise DataError(
-                    f"an episode shows {self.sources_per_episode} pictures and there are {count}; "
+                    f"an episode shows {self.data.sources_per_episode} pictures and there are {count}; "
                     "give more images or lower sources_per_episode"
                 )
         elif count < frames:
             raise DataError(
-                f"a batch of {self.batch_size} episodes of {self.episode_length} frames needs {frames} "
+                f"a batch of {self.data.batch_size} episodes of {self.data.episode_length} frames needs {frames} "
                 f"images and there are {count}; give more images or lower batch_size or episode_length"
             )
 
     @property
     def _recycles(self) -> bool:
         """Whether an episode shows the same few pictures again and again."""
-        return self.kind in ("views", "repeats")
+        return self.data.episodes in ("views", "repeats")
 
     @property
     def batches_per_epoch(self) -> int:
@@ -104,28 +91,28 @@ class EpisodeSource:
 
         Repeats and views make at least one: they need fewer pictures than frames.
         """
-        filled = len(self.images) // (self.batch_size * self.episode_length)
+        filled = len(self.images) // (self.data.batch_size * self.data.episode_length)
         return max(filled, 1) if self._recycles else filled
 
     def epoch_indices(self, epoch: int) -> Tensor:
         """Which pictures the frames of an epoch show: int64 [batches, B, T], on the CPU."""
         generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
-        episodes = self.batches_per_epoch * self.batch_size
-        if self.kind == "shuffled":
+        episodes = self.batches_per_epoch * self.data.batch_size
+        if self.data.episodes == "shuffled":
             order = torch.randperm(len(self.images), generator=generator)
-            indices = order[: episodes * self.episode_length]
-        elif self.kind == "by-label":
+            indices = order[: episodes * self.data.episode_length]
+        elif self.data.episodes == "by-label":
             labels = torch.randint(len(self._members), (episodes,), generator=generator)
             chosen = [self._members[label] for label in labels.tolist()]
-            indices = torch.stack([_cycle(members, self.episode_length, generator) for members in chosen])
+            indices = torch.stack([_cycle(members, self.data.episode_length, generator) for members in chosen])
         else:
             everything = torch.arange(len(self.images))
-            sources = _cycle(everything, episodes * self.sources_per_episode, generator)
-            repeats = self.episode_length // self.sources_per_episode
-            frames = sources.repeat_interleave(repeats).view(episodes, self.episode_length)
+            sources = _cycle(everything, episodes * self.data.sources_per_episode, generator)
+            repeats = self.data.episode_length // self.data.sources_per_episode
+            frames = sources.repeat_interleave(repeats).view(episodes, self.data.episode_length)
             order = torch.rand(frames.shape, generator=generator).argsort(-1)
             indices = frames.gather(-1, order)
-        return indices.view(-1, self.batch_size, self.episode_length)
+        return indices.view(-1, self.data.batch_size, self.data.episode_length)
 
     def frames(self, indices: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The frames at `indices` (int64, on the device) as float32 [*indices.shape, C, H, W] in [0, 1].
@@ -134,10 +121,10 @@ class EpisodeSource:
         Shapes are static and the host is never waited for, so a CUDA graph may hold the call.
         """
         pixels = self.images[indices]
-        pictures = (pixels / 255).round() if self.binary else _dequantised(pixels, generator)
-        if self.kind == "views":
+        pictures = (pixels / 255).round() if self.data.binary else _dequantised(pixels, generator)
+        if self.data.episodes == "views":
             pictures = _shifted_and_flipped(pictures, generator)
-            if not self.binary:
+            if not self.data.binary:
                 pictures = _relit(pictures, generator)
         return pictures
 

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
-from vbmem.data.decoding import read_picture
+from vbmem.data.decoding import fitted, read_picture
 from vbmem.data.episodes import EpisodeSource
 from vbmem.data.image_set import Images
 from vbmem.data.known import KNOWN_SETS
 from vbmem.data.loading import data_directory, load_images
+from vbmem.data.settings import DataConfig
 from vbmem.errors import DataError
 
 PHOTOGRAPHS = {"a temple": "china", "a flower": "flower"}
@@ -25,7 +27,6 @@ DIGITS, CIFAR10 = "digits", "CIFAR-10"
 
 def photograph_crops(name: str, count: int, size: int, seed: int = 0, channels: int = 3) -> Images:
     """Random squares of a photograph, from a seventh of its height up: uint8 [count, size, size, channels]."""
-    from PIL import Image
     from sklearn.datasets import load_sample_image
 
     photograph = Image.fromarray(load_sample_image(f"{name}.jpg"))
@@ -81,7 +82,8 @@ def draw_episode(length: int, size: int, channels: int, data_dir: Path | None, s
         pool = np.concatenate([photograph_crops(name, each, size, seed, channels) for name in PHOTOGRAPHS.values()])
     else:
         pool = _test_pictures(CIFAR10, data_dir)
-    chosen = EpisodeSource(pool, batch_size=1, episode_length=length, seed=seed).epoch_indices(0)[0, 0]
+    episodes = EpisodeSource(pool, DataConfig(batch_size=1, episode_length=length), seed=seed)
+    chosen = episodes.epoch_indices(0)[0, 0]
     return _as_frames(pool[chosen.numpy()], size, channels)
 
 
@@ -110,13 +112,7 @@ def draw_sets(counts: Sequence[int], size: int, channels: int, data_dir: Path | 
 
 
 def _as_frames(pictures: Images, size: int, channels: int) -> Tensor:
-    """Pictures [N, H, W, C], fitted where they have another size or other channels."""
-    from PIL import Image
-
-    if pictures.shape[1:] != (size, size, channels):
-        images = (Image.fromarray(picture.squeeze()) for picture in pictures)
-        pictures = np.stack([read_picture(image, size, channels) for image in images])
-    return torch.from_numpy(pictures).movedim(-1, 1)
+    return torch.from_numpy(fitted(pictures, size, channels)).movedim(-1, 1)
 
 
 @cache

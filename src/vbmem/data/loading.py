@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pooch
 
-from vbmem.data.decoding import read_folder, square
-from vbmem.data.image_set import Images, ImageSet, with_channel_axis
+from vbmem.data.decoding import fitted, read_folder
+from vbmem.data.image_set import ImageSet, with_channel_axis
 from vbmem.data.known import KNOWN_SETS
 from vbmem.errors import DataError
 
@@ -64,24 +65,14 @@ def data_directory(data_dir: str | os.PathLike[str] | None) -> Path:
     """Where data sets are kept: as given, else VBMEM_DATA, else the user's cache."""
     if chosen := data_dir or os.environ.get("VBMEM_DATA"):
         return Path(chosen).expanduser()
-    import pooch
-
     return Path(pooch.os_cache("vbmem"))
 
 
 def _resized(images: ImageSet, size: int) -> ImageSet:
-    from PIL import Image
-
-    def resize(pictures: Images | None) -> Images | None:
-        if pictures is None or pictures.shape[1:3] == (size, size):
-            return pictures
-        channels = pictures.shape[-1]
-        grey_or_rgb = pictures[..., 0] if channels == 1 else pictures
-        small = [np.asarray(square(Image.fromarray(picture), size)) for picture in grey_or_rgb]
-        return np.stack(small).reshape(-1, size, size, channels)
-
-    parts: dict[str, Any] = {part: resize(getattr(images, part)) for part in ("x_train", "x_valid", "x_test")}
-    return replace(images, **parts)
+    channels = images.x_train.shape[-1]
+    parts = {name: getattr(images, name) for name in ("x_train", "x_valid", "x_test")}
+    resized: dict[str, Any] = {name: fitted(x, size, channels) for name, x in parts.items() if x is not None}
+    return replace(images, **resized)
 
 
 def _nothing_called(source: str) -> str:

@@ -1,7 +1,5 @@
 """Synthetic episodes from a linear Gaussian model (paper, appendix E.1)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -24,5 +22,4 @@ def linear_gaussian_episode(
         return row_mean.new_empty(*batch, *shape).normal_(generator=generator)
 
     memory = row_mean + row_std * normal(rows, code_size)
-    codes: Tensor = normal(episode_length, rows) @ memory + noise_var**0.5 * normal(episode_length, code_size)
-    return codes
+    return normal(episode_length, rows) @ memory + noise_var**0.5 * normal(episode_length, code_size)

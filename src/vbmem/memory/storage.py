@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save
 from torch import Tensor
 
 from vbmem.errors import MemoryFileError
-from vbmem.files import read_tensors, write_atomically
+from vbmem.files import read_tensors, reading, write_tensors
 from vbmem.memory.choice import Choice
 from vbmem.memory.reading import Memory
 from vbmem.memory.state import MemoryState
@@ -46,11 +44,7 @@ def write_memory(
             numbers[name] = value
     metadata = {"format": FORMAT, "version": str(VERSION), "kind": memory.kind, "config": json.dumps(numbers)}
     metadata |= more_metadata
-    content = save(
-        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()},
-        metadata,
-    )
-    write_atomically(path, content)
+    write_tensors(path, tensors, metadata)
 
 
 def read_memory(
@@ -59,10 +53,8 @@ def read_memory(
     """Memory and state of a memory file, and all its tensors and metadata."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no memory file {path}")
-    try:
+    with reading(path, MemoryFileError, "a memory file", "save it again"):
         tensors, metadata = read_tensors(path, device)
-    except SafetensorError as error:
-        raise MemoryFileError(f"{path} is cut short or not a memory file ({error}); save it again") from error
     if metadata.get("format") != FORMAT:
         raise MemoryFileError(f"{path} is a safetensors file, but no memory saved by vbmem.save_memory")
     try:

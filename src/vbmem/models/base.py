@@ -1,15 +1,14 @@
 """What every episodic model shares: an encoder, a decoder, and a bound reported term by term."""
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from vbmem.models.settings import ModelConfig
 from vbmem.nets import CodeHead, CodePosterior, Pixels, build_networks
@@ -43,19 +42,20 @@ class Evidence:
 class EpisodicModel(nn.Module):
     """An encoder and a decoder; a subclass says what lies between them.
 
+    `config` is the settings it was built from, `frame` what its frames look like.
     `network_dtype` may be set to bfloat16: networks then run under autocast, everything else in float32.
     """
 
-    config: ModelConfig
-    """The settings it was built from."""
+    compiled: ClassVar[tuple[str, ...]] = ("embed", "score")
+    """The methods that `compile_parts` compiles."""
     network_dtype: torch.dtype = torch.float32
     _gathered: Tensor | None = None
 
-    def __init__(self, frame: FrameFormat, code_size: int, embedding_size: int, filters: int, style: str) -> None:
+    def __init__(self, config: ModelConfig, frame: FrameFormat, embedding_size: int) -> None:
         super().__init__()
-        self.frame = frame
-        networks = build_networks(style, frame, filters, embedding_size, code_size)
-        self.encoder, self.decoder, self.head_activation = networks.encoder, networks.decoder, networks.activation
+        self.config, self.frame = config, frame
+        networks = build_networks(config.style, frame, config.filters, embedding_size, config.code_size)
+        self.encoder, self.decoder, self.head_activation = networks
 
     @abstractmethod
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
@@ -70,45 +70,44 @@ class EpisodicModel(nn.Module):
         flat = frames.flatten(0, 1).contiguous(memory_format=torch.channels_last)
         with self._networks(frames):
             embeddings: Tensor = self.encoder(flat)
-        unfolded: Tensor = at_least_float32(embeddings).unflatten(0, frames.shape[:2])
-        return unfolded
+        return at_least_float32(embeddings).unflatten(0, frames.shape[:2])
 
     def decode(self, codes: Tensor) -> Pixels:
         """p(x | z) of codes [N, C]."""
         with self._networks(codes):
-            pixels: Pixels = self.decoder(codes)
-        return pixels
+            return self.decoder(codes)
 
     def score(self, codes: Tensor, frames: Tensor) -> Tensor:
         """log p(x | z) summed over the frames of each episode: codes [B, T, C] -> [B]."""
         log_probs = self.decode(codes.flatten(0, 1)).log_prob(frames.flatten(0, 1))
-        total: Tensor = log_probs.unflatten(0, frames.shape[:2]).sum(-1)
-        return total
+        return log_probs.unflatten(0, frames.shape[:2]).sum(-1)
+
+    def place_on(self, device: torch.device) -> Self:
+        """Move to a device, as it is trained and used there: on CUDA networks in bfloat16 and channels last."""
+        self.to(device)
+        if device.type == "cuda":
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.network_dtype = torch.bfloat16
+            torch.backends.cudnn.benchmark = True  # shapes never change
+        return self
 
     def gathered_statistics(self) -> Tensor:
         """Batch norm's statistics as one tensor, so that all can be copied in one go. Moved into it at the first call,
         once the model is on its device; the modules keep views."""
         if self._gathered is None:
-            places = [
-                (module, name, buffer)
-                for module in self.modules()
-                if isinstance(module, nn.BatchNorm2d)
-                for name, buffer in module.named_buffers()
-                if buffer.is_floating_point()
-            ]
-            empty = next(self.parameters()).new_empty(0)
-            self._gathered = torch.cat([empty, *(buffer.flatten() for *_, buffer in places)])
-            parts = self._gathered.split([buffer.numel() for *_, buffer in places])
-            for (module, name, buffer), part in zip(places, parts, strict=True):
-                setattr(module, name, part.view(buffer.shape))
+            norms = [module for module in self.modules() if isinstance(module, nn.BatchNorm2d)]
+            statistics = [next(self.parameters()).new_empty(0)]  # for models that have none
+            statistics += [buffer for norm in norms for buffer in norm.buffers() if buffer.is_floating_point()]
+            self._gathered = parameters_to_vector(statistics)
+            vector_to_parameters(self._gathered, statistics)
         return self._gathered
 
     def compile_parts(self) -> None:
         """Compile what repeats: the networks with their likelihood. Called once, before the first step."""
         # The advice to use TensorFloat32: networks run in bfloat16 anyway, and memory algebra must not.
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-        self.embed = torch.compile(self.embed, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
-        self.score = torch.compile(self.score, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
+        for name in self.compiled:
+            setattr(self, name, torch.compile(getattr(self, name), fullgraph=True, dynamic=False))
 
     def _networks(self, like: Tensor) -> AbstractContextManager[None]:
         half = self.network_dtype != torch.float32
@@ -118,31 +117,15 @@ class EpisodicModel(nn.Module):
 class CodedModel(EpisodicModel):
     """A model in which every frame has a code of its own, inferred from that frame alone."""
 
-    def __init__(self, frame: FrameFormat, code_size: int, filters: int, style: str, fixed_var: float | None) -> None:
-        super().__init__(frame, code_size, 2 * code_size, filters, style)
-        self.head = CodeHead(2 * code_size, code_size, self.head_activation, fixed_var)
+    compiled = ("embed", "score", "infer")
+
+    def __init__(self, config: ModelConfig, frame: FrameFormat, fixed_var: float | None = None) -> None:
+        super().__init__(config, frame, 2 * config.code_size)
+        self.head = CodeHead(2 * config.code_size, config.code_size, self.head_activation, fixed_var)
 
     def infer(self, frames: Tensor) -> CodePosterior:
         """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""
-        posterior: CodePosterior = self.head(self.embed(frames))
-        return posterior
-
-    def compile_parts(self) -> None:
-        super().compile_parts()
-        self.infer = torch.compile(self.infer, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
-
-
-Placed = TypeVar("Placed", bound=EpisodicModel)
-
-
-def place_on(network: Placed, device: torch.device) -> Placed:
-    """The network on a device as it is trained and used there: on CUDA networks in bfloat16 and channels last."""
-    network = network.to(device)
-    if device.type == "cuda":
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        network.network_dtype = torch.bfloat16
-        torch.backends.cudnn.benchmark = True  # shapes never change
-    return network
+        return self.head(self.embed(frames))
 
 
 def repeat_episodes(tensor: Tensor, copies: int) -> Tensor:

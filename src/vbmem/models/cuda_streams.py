@@ -1,7 +1,5 @@
 """Work that need not wait: a second CUDA stream beside the current one."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import AbstractContextManager, nullcontext
 

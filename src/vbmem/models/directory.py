@@ -3,31 +3,28 @@
 A training run's directory is one, to which `train` adds its own settings, a log and the checkpoint it goes on from.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save
 from torch import Tensor
 
 from vbmem.data.settings import DataConfig
 from vbmem.errors import ModelError
-from vbmem.files import read_tensors, write_atomically, write_json
+from vbmem.files import read_tensors, reading, write_atomically, write_json, write_tensors
 from vbmem.memory.choice import UNIFORM
-from vbmem.models.base import EpisodicModel, place_on
-from vbmem.models.settings import ModelConfig, from_dict, to_dict
+from vbmem.models.base import EpisodicModel
+from vbmem.models.card import render_card
+from vbmem.models.settings import ModelConfig, from_dict
 from vbmem.nets import FrameFormat
 
 FORMAT, VERSION = "vbmem.model", 2
 SETTINGS, WEIGHTS = "config.json", "model.safetensors"
+SAVE_AGAIN = "save or download the model again"
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
 
     Args:
         directory: what `save_model` or a training run left.
-        device: where to put it; see `place_on`.
+        device: where to put it; see `EpisodicModel.place_on`.
 
     Raises:
         ModelError: where the directory holds no model that can be built here, or not its weights.
@@ -69,7 +66,7 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
         raise ModelError(
             f"{directory} does not hold the weights that its config.json describes; save the model again"
         ) from error
-    place_on(saved.network, torch.device(device)).eval().requires_grad_(False)
+    saved.network.place_on(torch.device(device)).eval().requires_grad_(False)
     return saved
 
 
@@ -81,7 +78,7 @@ def build_model(directory: Path) -> SavedModel:
     """
     values = read_settings(directory)
     try:
-        settings = from_dict(ModelConfig, values["model"])  # type: ignore[type-abstract]
+        settings = from_dict(ModelConfig, values["model"])
         return SavedModel(
             network=settings.build(FrameFormat(**values["frame"])),
             name=str(values["name"]),
@@ -96,7 +93,9 @@ def build_model(directory: Path) -> SavedModel:
 
 
 def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
-    """Write a model directory, to keep or to give away: of data in a folder or file it tells the name only.
+    """Write a model directory with its card, to keep or to give away.
+
+    Of data in a folder or file it tells the name only.
 
     Args:
         saved: the model.
@@ -106,25 +105,22 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
     data = saved.data and replace(saved.data, dataset=Path(saved.data.dataset).name)
     write_weights(directory, saved.network.state_dict(), dtype)
     write_settings(directory, replace(saved, data=data))
+    write_atomically(directory / "README.md", render_card(saved.name, saved.network, saved.card).encode())
 
 
 def read_settings(directory: Path) -> dict[str, Any]:
     """What config.json of a model directory says."""
-    path = directory / SETTINGS
-    try:
-        values = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise ModelError(f"{directory} holds no model or run: it has no config.json") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged ({error}); save or download the model again") from error
-    if not isinstance(values, dict):
-        raise ModelError(f"{path} is not the configuration of a model; expected an object with its settings")
     from vbmem.models.landed import is_landed, upgraded
 
-    if is_landed(values):
-        return upgraded(values, directory)
-    if values.get("format") != FORMAT:
-        raise ModelError(f"{path} is damaged or was not saved by vbmem; expected the format {FORMAT!r}")
+    path = directory / SETTINGS
+    if not path.is_file():
+        raise ModelError(f"{directory} holds no model or run: it has no config.json")
+    with reading(path, ModelError, "a model's settings", SAVE_AGAIN):
+        values = json.loads(path.read_text())
+        if is_landed(values):
+            return upgraded(values, directory)
+        if values.get("format") != FORMAT:
+            raise ValueError(f"it was not saved by vbmem, whose format is {FORMAT!r}")
     if (version := values.get("version")) != VERSION:
         raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
     return values
@@ -132,13 +128,14 @@ def read_settings(directory: Path) -> dict[str, Any]:
 
 def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:
     """Write config.json; `more` is what else a training run must find there again."""
+    settings = saved.network.config
     values = {
         "format": FORMAT,
         "version": VERSION,
         "name": saved.name,
-        "model": to_dict(saved.network.config),
+        "model": {"kind": settings.kind, **asdict(settings)},
         "frame": asdict(saved.network.frame),
-        "data": to_dict(saved.data),
+        "data": saved.data and asdict(saved.data),
         "seed": saved.seed,
         "sizes": saved.sizes,
         "card": saved.card,
@@ -155,39 +152,33 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     if not path.is_file() and (directory / LANDED_WEIGHTS).is_file():
         path, prefix = directory / LANDED_WEIGHTS, PREFIX
     if not path.is_file():
-        raise ModelError(f"{path} is missing; save or download the model again, or train at least an epoch of the run")
-    try:
+        raise ModelError(f"{path} is missing; {SAVE_AGAIN}, or train at least an epoch of the run")
+    with reading(path, ModelError, "a model's weights", SAVE_AGAIN):
         tensors, _ = read_tensors(path, "cpu")
-    except SafetensorError as error:
-        raise ModelError(f"{path} is cut short or damaged ({error}); save or download the model again") from error
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 
 def write_weights(directory: Path, tensors: dict[str, Tensor], dtype: torch.dtype = torch.float32) -> None:
     """Write model.safetensors, floating-point numbers in the given precision."""
-    stored = {
-        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
-        for name, tensor in tensors.items()
-    }
-    write_atomically(directory / WEIGHTS, save(stored, {"format": "pt"}))
+    stored = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    write_tensors(directory / WEIGHTS, stored, {"format": "pt"})
 
 
-def facts_of_training(
-    data: DataConfig, stages: Iterable[tuple[int, float]], seed: int, bound: float | None
-) -> dict[str, Any]:
+def facts_of_training(run: dict[str, Any], bound: float | None) -> dict[str, Any]:
     """What the card of a trained model tells.
 
     Args:
-        data: of a folder or file the card tells the name only, since models are given away.
-        stages: epochs and learning rate of each.
-        seed: of the run.
+        run: its settings as plain values. Of a folder or file the card tells the name only, since models are given
+            away.
         bound: on the validation pictures, in nats a frame.
     """
-    facts: dict[str, Any] = {
-        "data": Path(data.dataset).name,
-        "episodes": f"{data.batch_size} x {data.episode_length}",
-        "schedule": ", then ".join(f"{epochs} epochs at {rate:g}" for epochs, rate in stages),
-        "seed": seed,
+    data = run["data"]
+    stages = [f"{stage['epochs']} epochs at {stage['learning_rate']:g}" for stage in run["stages"]]
+    facts = {
+        "data": Path(data["dataset"]).name,
+        "episodes": f"{data['batch_size']} x {data['episode_length']}",
+        "schedule": ", then ".join(stages),
+        "seed": run["seed"],
     }
     if bound is not None:
         facts["validation bound, nats a frame"] = f"{bound:.1f}"

@@ -1,7 +1,5 @@
 """The Dynamic Kanerva Machine (Wu et al. 2018), trained on an unbiased estimate of its bound."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -13,11 +11,11 @@ from vbmem.models.settings import DKMConfig
 
 
 class DKM(EpisodicModel):
+    config: DKMConfig
+
     def __init__(self, config: DKMConfig, frame: FrameFormat) -> None:
-        super().__init__(frame, config.code_size, config.code_size, config.filters, config.style)
-        self.config = config
+        super().__init__(config, frame, config.code_size)
         self.memory = KanervaMemory(config.code_size, config.rows)
-        self.autoencoder = config.autoencoder
         self.address_log_std = nn.Parameter(torch.tensor(0.5 * math.log(0.3)))
         # R_0 belongs to the trained model, so it travels with the weights.
         assert isinstance(self.memory.row_mean, Tensor)
@@ -45,7 +43,7 @@ class DKM(EpisodicModel):
         read = means + spread * torch.randn_like(means)
 
         extra = None
-        if self.autoencoder and self.training:
+        if self.config.autoencoder and self.training:
             extra = repeat_episodes(self.score(codes, frames), copies)
         return Evidence(
             log_likelihood=self.score(read, repeated),

@@ -1,19 +1,14 @@
 """The one reader of what vbmem 0.1 wrote: model directories of version 1, and runs with their best.safetensors."""
 
-from __future__ import annotations
-
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from vbmem.data.settings import DataConfig
-from vbmem.errors import ModelError
 from vbmem.files import read_tensors
 from vbmem.models.base import EpisodicModel
-from vbmem.models.directory import FORMAT, SETTINGS, VERSION, digest, facts_of_training
-from vbmem.models.settings import from_dict, to_dict
+from vbmem.models.directory import FORMAT, digest, facts_of_training
 
 LANDED_WEIGHTS, PREFIX = "best.safetensors", "model."  # of a run; every tensor's name begins with the prefix
 
@@ -26,11 +21,8 @@ def is_landed(values: dict[str, Any]) -> bool:
 
 
 def upgraded(values: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """The same settings as this version writes them."""
-    try:
-        return _upgraded_model(values) if "format" in values else _upgraded_run(values, directory)
-    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
-        raise ModelError(f"{directory / SETTINGS} describes no model this vbmem can build ({error!r})") from error
+    """The same settings by the names of this version."""
+    return _upgraded_model(values) if "format" in values else _upgraded_run(values, directory)
 
 
 def _upgraded_model(values: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +36,7 @@ def _upgraded_model(values: dict[str, Any]) -> dict[str, Any]:
             batch_size=batch_size,
             episode_length=episode_length,
         )
-    return {"sizes": {}, **values, "version": VERSION, "data": to_dict(data), "seed": int(card.get("seed", 0))}
+    return {"sizes": {}, **values, "data": data and asdict(data), "seed": int(card.get("seed", 0))}
 
 
 def _upgraded_run(values: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -54,14 +46,11 @@ def _upgraded_run(values: dict[str, Any], directory: Path) -> dict[str, Any]:
     path, bound = directory / LANDED_WEIGHTS, None
     if path.is_file():
         bound = json.loads(read_tensors(path, "cpu")[1]["progress"])["best"]
-    stages = [(stage["epochs"], stage["learning_rate"]) for stage in values["stages"]]
     return {
-        "format": FORMAT,
-        "version": VERSION,
         "name": directory.resolve().name,
         **described,
         "sizes": {},
-        "card": facts_of_training(from_dict(DataConfig, values["data"]), stages, values["seed"], bound),
+        "card": facts_of_training(values, bound),
         "training": training,
     }
 

@@ -1,13 +1,13 @@
 """The paper's model: codes written into any memory of `vbmem.memory`, trained through the writing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Beta
 
 from vbmem.memory import Addresses, MemoryState
+from vbmem.memory.reading import Memory
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
 from vbmem.models.cuda_streams import SideStream
@@ -34,22 +34,20 @@ class GentleFork(torch.autograd.Function):
         return direct + torch.where(length.isfinite() & (length > 0), share * through, 0)
 
 
-def _fork(codes: Tensor) -> tuple[Tensor, Tensor]:
-    used, written = GentleFork.apply(codes)  # type: ignore[no-untyped-call]
-    return used, written
-
-
 class MemoryModel(CodedModel):
     """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder.
 
     Mixture and tree have a fixed variance of q(z), half the memory's noise, as the reference code has.
     """
 
+    config: MemoryConfig
+
     def __init__(self, config: MemoryConfig, frame: FrameFormat) -> None:
-        memory = config.make_memory()
+        kind = Memory.kinds[config.memory]
+        memory = kind(**{size: getattr(config, size) for size in kind.sizes})
+        assert isinstance(memory, VariationalMemory)
         fixed_var = 0.5 * float(memory.noise_var) if config.memory in ("mixture", "tree") else None
-        super().__init__(frame, config.code_size, config.filters, config.style, fixed_var)
-        self.config: MemoryConfig = config
+        super().__init__(config, frame, fixed_var)
         self.memory = memory
         self.iterations = config.iterations or self.memory.default_iterations
         self.regulariser: Regulariser | None = None
@@ -78,7 +76,9 @@ class MemoryModel(CodedModel):
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         posterior = repeat_posterior(self.infer(frames), copies)
         means, variances, frames = posterior.mean, posterior.var, repeat_episodes(frames, copies)
-        means, to_write = _fork(means) if self.training else (means, means)
+        to_write = means
+        if self.training:
+            means, to_write = GentleFork.apply(means)  # type: ignore[no-untyped-call]
         side = SideStream(frames.device)
         with side(to_write, variances):
             memory = self.scaled_memory()
@@ -87,7 +87,7 @@ class MemoryModel(CodedModel):
         shown = means
         if self.training and self.regulariser is not None:
             side.join(recalled)
-            shown = self.regulariser(means, recalled)
+            shown = regularised(means, recalled, self.regulariser)
         with side(shown):
             terms = memory.bound(shown, state, addresses, variances).terms()
             measured = _memory_share(means, recalled)
@@ -105,6 +105,13 @@ class MemoryModel(CodedModel):
     def compile_parts(self) -> None:
         super().compile_parts()
         self.memory.compile()
+
+
+def regularised(mean: Tensor, recalled: Tensor, settings: Regulariser) -> Tensor:
+    """The mean of q(z_t), [.., C], moved towards what the memory recalls by a random share; see `Regulariser`."""
+    alpha, beta = (torch.full_like(mean[..., 0], x) for x in (settings.alpha, settings.beta))
+    share = settings.gamma - settings.epsilon + settings.delta * Beta(alpha, beta, validate_args=False).sample()
+    return torch.lerp(recalled, mean, share.unsqueeze(-1))
 
 
 @torch.no_grad()

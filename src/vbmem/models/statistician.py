@@ -1,7 +1,5 @@
 """The Neural Statistician (Edwards & Storkey 2017), with the paper's extra nonlinearity in the pooling layer."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -9,14 +7,12 @@ from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, r
 from vbmem.models.settings import StatisticianConfig
 from vbmem.nets import CodeHead, CodePosterior
 from vbmem.nets.layers import dense
-from vbmem.nets.precision import at_least_float32
 
 
 class NeuralStatistician(EpisodicModel):
     def __init__(self, config: StatisticianConfig, frame: FrameFormat) -> None:
         size, context = config.code_size, config.context_size
-        super().__init__(frame, size, 2 * size, config.filters, config.style)
-        self.config = config
+        super().__init__(config, frame, 2 * size)
         self.before_pooling = nn.Sequential(dense(2 * size, 2 * size, bias=True), nn.ReLU())
         self.context_head = _gaussian_head(2 * size, context)
         self.code_head = CodeHead(2 * size + context, size, self.head_activation)
@@ -24,7 +20,7 @@ class NeuralStatistician(EpisodicModel):
 
     def infer_context(self, embeddings: Tensor) -> CodePosterior:
         """q(c | X) from the mean of the frames' features over the episode: [B, T, E] -> [B, context]."""
-        return _as_posterior(self.context_head(self.before_pooling(embeddings).mean(-2)))
+        return CodePosterior.from_network(self.context_head(self.before_pooling(embeddings).mean(-2)))
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         embeddings = self.embed(frames)
@@ -36,7 +32,7 @@ class NeuralStatistician(EpisodicModel):
         contexts = context.mean.unsqueeze(1) + context.var.sqrt().unsqueeze(1) * noise
         with self._networks(frames):
             posterior = self.code_head(torch.cat([embeddings, contexts], dim=-1))
-            prior = _as_posterior(self.code_prior(contexts))
+            prior = CodePosterior.from_network(self.code_prior(contexts))
         return Evidence(
             log_likelihood=self.score(posterior.rsample(), frames),
             divergences={"kl_codes": normal_kl(posterior, prior).sum(-1), "kl_context": normal_kl(context)},
@@ -47,8 +43,3 @@ class NeuralStatistician(EpisodicModel):
 def _gaussian_head(inputs: int, outputs: int) -> nn.Sequential:
     """Two layers, the hidden one as wide as the output: means and log standard deviations."""
     return nn.Sequential(dense(inputs, 2 * outputs, bias=True), nn.ReLU(), dense(2 * outputs, 2 * outputs, bias=True))
-
-
-def _as_posterior(outputs: Tensor) -> CodePosterior:
-    mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
-    return CodePosterior(mean, torch.exp(2 * log_std))

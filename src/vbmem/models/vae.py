@@ -1,17 +1,12 @@
 """The variational autoencoder (Kingma & Welling 2013): the baseline that knows no episodes."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
-from vbmem.models.base import CodedModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
-from vbmem.models.settings import VAEConfig
+from vbmem.models.base import CodedModel, Evidence, normal_kl, repeat_episodes, repeat_posterior
 
 
 class VAE(CodedModel):
-    def __init__(self, config: VAEConfig, frame: FrameFormat) -> None:
-        super().__init__(frame, config.code_size, config.filters, config.style, fixed_var=None)
-        self.config = config
+    """q(z_t) from the encoder, p(z_t) = N(0, I)."""
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         posterior = repeat_posterior(self.infer(frames), copies)

@@ -1,4 +1,4 @@
-"""What encoder and decoder share: the parts they are made of, the residual block, the check of their arguments."""
+"""What encoder and decoder share: the parts they are made of, the residual block, the check of their frames."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from vbmem.nets.layers import residual_conv
+from vbmem.nets.pixels import FrameFormat
 from vbmem.nets.precision import at_least_float32
 
-SMALLEST_IMAGE = 8
+SMALLEST_FRAME = 8
 CHANNELS_PER_GROUP = 4
 
 
@@ -79,13 +80,12 @@ class ResidualBlock(nn.Module):
         self.activation = parts.activation()
 
     def forward(self, features: Tensor) -> Tensor:
-        output: Tensor = self.activation(features + self.residual(features))
-        return output
+        return self.activation(features + self.residual(features))
 
 
-def check_images(image_size: int, channels: int) -> None:
-    """Raise ValueError unless a convolutional encoder and decoder can be built for such images."""
-    if image_size < SMALLEST_IMAGE:
-        raise ValueError(f"images must be at least {SMALLEST_IMAGE} pixels wide and high, not {image_size}")
-    if channels not in (1, 3):
-        raise ValueError(f"images must have 1 channel (grey) or 3 (colour), not {channels}")
+def check_frame(frame: FrameFormat) -> None:
+    """Raise ValueError unless a convolutional encoder and decoder can be built for such frames."""
+    if frame.size < SMALLEST_FRAME:
+        raise ValueError(f"frames must be at least {SMALLEST_FRAME} pixels wide and high, not {frame.size}")
+    if frame.channels not in (1, 3):
+        raise ValueError(f"frames must have 1 channel (grey) or 3 (colour), not {frame.channels}")

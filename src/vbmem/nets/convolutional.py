@@ -1,7 +1,5 @@
 """The paper's two encoder-decoder pairs (appendix F)."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from vbmem.nets.blocks import BlockParts, batch_norm, group_norm
@@ -28,9 +26,5 @@ def improved(frame: FrameFormat, filters: int, embedding_size: int, code_size: i
 
 def convolutional(parts: BlockParts, frame: FrameFormat, filters: int, embedding_size: int, code_size: int) -> Networks:
     """A convolutional pair made of these parts."""
-    images = {"image_size": frame.size, "channels": frame.channels, "filters": filters}
-    return Networks(
-        Encoder(**images, embedding_size=embedding_size, parts=parts),
-        Decoder(**images, code_size=code_size, parts=parts, likelihood=frame.likelihood),
-        parts.activation,
-    )
+    encoder, decoder = Encoder(frame, filters, embedding_size, parts), Decoder(frame, filters, code_size, parts)
+    return Networks(encoder, decoder, parts.activation)

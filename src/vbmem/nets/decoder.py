@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from vbmem.nets.blocks import BlockParts, ResidualBlock, check_images
+from vbmem.nets.blocks import BlockParts, ResidualBlock, check_frame
 from vbmem.nets.layers import dense, doubling_conv, parallel_pointwise_convs
-from vbmem.nets.pixels import Likelihood, Pixels, pixels_class
+from vbmem.nets.pixels import FrameFormat, Pixels, pixels_class
 
 SEED_SIZE = 4  # side of the features that the code is projected to
 
@@ -23,27 +23,16 @@ class Decoder(nn.Module):
     A block is a transposed convolution and then a residual block, or the reverse, as its parts say.
 
     Args:
-        image_size: height and width of the frames, at least 8; see `doublings` for the number of blocks.
-        channels: 1 (grey) or 3 (colour).
+        frame: what frames look like; see `doublings` for the number of blocks.
         filters: channels F of every convolution.
         code_size: size C of the codes.
         parts: what its blocks are made of.
-        likelihood: "gaussian" for continuous pixels, "bernoulli" for binary ones.
     """
 
-    def __init__(
-        self,
-        *,
-        image_size: int,
-        channels: int,
-        filters: int,
-        code_size: int,
-        parts: BlockParts,
-        likelihood: Likelihood = "gaussian",
-    ) -> None:
+    def __init__(self, frame: FrameFormat, filters: int, code_size: int, parts: BlockParts) -> None:
         super().__init__()
-        check_images(image_size, channels)
-        self.pixels = pixels_class(likelihood)
+        check_frame(frame)
+        self.pixels = pixels_class(frame.likelihood)
         self.filters = filters
 
         self.to_seed = dense(code_size, filters * SEED_SIZE**2, bias=False)
@@ -51,14 +40,14 @@ class Decoder(nn.Module):
             nn.init.orthogonal_(self.to_seed.weight)
 
         layers: list[nn.Module] = []
-        for _ in range(doublings(image_size)):
+        for _ in range(doublings(frame.size)):
             pair = [doubling_conv(filters), ResidualBlock(filters, parts)]
             layers += pair if parts.doubling_first else reversed(pair)
         self.blocks = nn.Sequential(*layers)
 
-        start = (SEED_SIZE * 2 ** doublings(image_size) - image_size) // 2
-        self.crop = slice(start, start + image_size)
-        self.to_pixels = parallel_pointwise_convs(filters, channels, self.pixels.parameters_per_pixel)
+        start = (SEED_SIZE * 2 ** doublings(frame.size) - frame.size) // 2
+        self.crop = slice(start, start + frame.size)
+        self.to_pixels = parallel_pointwise_convs(filters, frame.channels, self.pixels.parameters_per_pixel)
 
     def forward(self, codes: Tensor) -> Pixels:
         """Codes [N, C] -> distribution over frames [N, channels, H, W]."""

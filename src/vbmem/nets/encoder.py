@@ -4,8 +4,9 @@ from itertools import chain
 
 from torch import Tensor, nn
 
-from vbmem.nets.blocks import BlockParts, ResidualBlock, check_images
+from vbmem.nets.blocks import BlockParts, ResidualBlock, check_frame
 from vbmem.nets.layers import dense, halving_conv
+from vbmem.nets.pixels import FrameFormat
 
 
 def feature_sizes(image_size: int) -> list[int]:
@@ -24,19 +25,18 @@ class Encoder(nn.Module):
     """Embedding e(x) of square frames: halving convolutions, each with a residual block, then a linear map.
 
     Args:
-        image_size: height and width of the frames, at least 8; see `feature_sizes` for the number of blocks.
-        channels: 1 (grey) or 3 (colour).
+        frame: what frames look like; see `feature_sizes` for the number of blocks.
         filters: channels F of every convolution.
         embedding_size: size of e(x); the paper has twice the code size, for the DKM the code size itself.
         parts: what its blocks are made of.
     """
 
-    def __init__(self, *, image_size: int, channels: int, filters: int, embedding_size: int, parts: BlockParts) -> None:
+    def __init__(self, frame: FrameFormat, filters: int, embedding_size: int, parts: BlockParts) -> None:
         super().__init__()
-        check_images(image_size, channels)
-        self.frame_shape = (channels, image_size, image_size)
-        *larger_sizes, last_size = feature_sizes(image_size)
-        inputs = [channels] + [filters] * (len(larger_sizes) - 1)
+        check_frame(frame)
+        self.frame_shape = (frame.channels, frame.size, frame.size)
+        *larger_sizes, last_size = feature_sizes(frame.size)
+        inputs = [frame.channels] + [filters] * (len(larger_sizes) - 1)
         self.blocks = nn.Sequential(
             *chain.from_iterable((halving_conv(n, filters), ResidualBlock(filters, parts)) for n in inputs)
         )
@@ -48,5 +48,4 @@ class Encoder(nn.Module):
             expected = ", ".join(map(str, self.frame_shape))
             raise ValueError(f"expected frames [N, {expected}], got {list(frames.shape)}")
         features = self.blocks(2 * frames - 1)
-        embeddings: Tensor = self.to_embedding(features.flatten(1))
-        return embeddings
+        return self.to_embedding(features.flatten(1))

@@ -1,10 +1,13 @@
 """The linear layers the networks are made of, each with its initialiser; all biases start at zero."""
 
 import math
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
 
 # Standard deviation of a unit normal that is cut at two standard deviations.
 TRUNCATED_STD = 0.87962566103423978
@@ -14,8 +17,7 @@ def dense(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
     """Glorot-uniform linear layer."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
-    _zero_bias_(layer)
-    return layer
+    return _with_zero_bias(layer)
 
 
 class AlignedConv2d(nn.Conv2d):
@@ -35,16 +37,14 @@ def halving_conv(inputs: int, filters: int) -> nn.Conv2d:
     """Glorot-normal 4x4 convolution with stride 2 and no padding: side n becomes n // 2 - 1."""
     layer = AlignedConv2d(inputs, filters, kernel_size=4, stride=2)
     _glorot_normal_(layer.weight)
-    _zero_bias_(layer)
-    return layer
+    return _with_zero_bias(layer)
 
 
 def doubling_conv(filters: int) -> nn.ConvTranspose2d:
     """Glorot-normal 4x4 transposed convolution with stride 2: side n becomes 2 n."""
     layer = nn.ConvTranspose2d(filters, filters, kernel_size=4, stride=2, padding=1)
     _glorot_normal_(layer.weight)
-    _zero_bias_(layer)
-    return layer
+    return _with_zero_bias(layer)
 
 
 class CancelledBiasConv2d(nn.Conv2d):
@@ -64,8 +64,7 @@ def residual_conv(filters: int, *, before_batch_norm: bool) -> nn.Conv2d:
     kind = CancelledBiasConv2d if before_batch_norm else nn.Conv2d
     layer = kind(filters, filters, kernel_size=3, padding=1)
     _truncated_normal_(layer.weight, std=math.sqrt(1.3 * 2 / (filters * 3 * 3)))
-    _zero_bias_(layer)
-    return layer
+    return _with_zero_bias(layer)
 
 
 def parallel_pointwise_convs(inputs: int, outputs: int, count: int) -> nn.Conv2d:
@@ -77,8 +76,7 @@ def parallel_pointwise_convs(inputs: int, outputs: int, count: int) -> nn.Conv2d
     with torch.no_grad():
         for weight in layer.weight.chunk(count):
             nn.init.xavier_uniform_(weight)
-    _zero_bias_(layer)
-    return layer
+    return _with_zero_bias(layer)
 
 
 def _glorot_normal_(kernel: Tensor) -> None:
@@ -93,6 +91,7 @@ def _truncated_normal_(weight: Tensor, std: float) -> None:
     nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
 
 
-def _zero_bias_(layer: nn.Linear | nn.Conv2d | nn.ConvTranspose2d) -> None:
+def _with_zero_bias(layer: Layer) -> Layer:
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
+    return layer

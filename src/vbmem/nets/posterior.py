@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,12 @@ class CodePosterior:
 
     mean: Tensor  # [.., C]
     var: Tensor  # [.., C]
+
+    @classmethod
+    def from_network(cls, outputs: Tensor) -> Self:
+        """Means and log standard deviations, [.., 2 C], lifted to float32 before anything nonlinear."""
+        mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
+        return cls(mean, torch.exp(2 * log_std))
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """One code per frame, [.., C], differentiable in `mean` and `var`."""
@@ -51,5 +58,4 @@ class CodeHead(nn.Module):
         outputs = at_least_float32(self.layers(embeddings))
         if self.fixed_var is not None:
             return CodePosterior(outputs, torch.full_like(outputs, self.fixed_var))
-        mean, log_std = outputs.chunk(2, dim=-1)
-        return CodePosterior(mean, torch.exp(2 * log_std))
+        return CodePosterior.from_network(outputs)

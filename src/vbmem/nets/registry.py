@@ -1,9 +1,7 @@
 """Encoder-decoder pairs by name, so that settings and a saved model can say which they have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import nn
 
@@ -11,8 +9,7 @@ from vbmem.errors import ModelError
 from vbmem.nets.pixels import FrameFormat
 
 
-@dataclass(frozen=True)
-class Networks:
+class Networks(NamedTuple):
     """An encoder and a decoder that belong together.
 
     Args:

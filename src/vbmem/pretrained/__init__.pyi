@@ -1,4 +1,4 @@
-from .directory import load, load_network, save_network, shipped
+from .directory import load, load_network, shipped
 from .model import Model
 
-__all__ = ["Model", "load", "load_network", "save_network", "shipped"]
+__all__ = ["Model", "load", "load_network", "shipped"]

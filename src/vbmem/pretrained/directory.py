@@ -1,8 +1,7 @@
 """Models by name: those that come with the package, directories, the Hugging Face Hub."""
 
-from __future__ import annotations
-
 import difflib
+from dataclasses import fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import torch
 
 from vbmem.errors import ModelError
-from vbmem.files import write_atomically
-from vbmem.models.directory import SETTINGS, SavedModel, build_model, load_model, save_model
+from vbmem.models.card import HUB
+from vbmem.models.directory import SETTINGS, SavedModel, load_model
 from vbmem.models.memory_model import MemoryModel
-from vbmem.pretrained.card import HUB, render_card
 from vbmem.pretrained.model import Model
 
 
@@ -38,26 +36,17 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
     network = saved.network
     if not isinstance(network, MemoryModel):
         raise ModelError(f"{source} is a {type(network).__name__}, which has no memory to write; choose a memory model")
-    return Model(saved, network.scaled_memory().resize(**saved.sizes))
+    values = {field.name: getattr(saved, field.name) for field in fields(saved)}
+    return Model(**values, memory=network.scaled_memory().resize(**saved.sizes))
 
 
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> SavedModel:
     """Networks of any model, with or without a memory, ready for evaluation; the arguments are those of `load`."""
-    return load_model(_find(source), device)
+    return load_model(find(source), device)
 
 
-def describe(source: str | Path) -> SavedModel:
-    """What is known of a model without reading its weights: its network is untrained. Quick, to list models."""
-    return build_model(_find(source))
-
-
-def save_network(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
-    """Write a model directory with its card; the arguments are those of `save_model`."""
-    save_model(saved, directory, dtype=dtype)
-    write_atomically(directory / "README.md", render_card(saved).encode())
-
-
-def _find(source: str | Path) -> Path:
+def find(source: str | Path) -> Path:
+    """The directory of a model; the arguments are those of `load`."""
     if str(source).startswith(HUB):
         from vbmem.pretrained.hub import download
 

@@ -1,15 +1,13 @@
 """Models on the Hugging Face Hub, as the same three files that are on disk (`pip install vbmem[hub]`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from vbmem.errors import ModelError
+from vbmem.models.card import HUB
 from vbmem.models.directory import SETTINGS, WEIGHTS, read_settings
-from vbmem.pretrained.card import HUB
 
 
 def download(source: str) -> Path:

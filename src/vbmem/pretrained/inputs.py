@@ -1,32 +1,22 @@
 """Whatever people have as pictures, as frames for a model."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor
 
 from vbmem.data.decoding import read_folder, read_picture
 from vbmem.errors import DataError
 from vbmem.models import FrameFormat
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-    Pictures = (
-        Tensor
-        | npt.NDArray[Any]
-        | str
-        | os.PathLike[str]
-        | Image.Image
-        | Sequence[str | os.PathLike[str] | Image.Image]
-    )
+Picture: TypeAlias = str | os.PathLike[str] | Image.Image
+Pictures: TypeAlias = Tensor | npt.NDArray[Any] | Picture | Sequence[Picture]
 
 
 def as_frames(images: Pictures, frame: FrameFormat, *, progress: bool = False) -> Tensor:
@@ -58,9 +48,7 @@ def to_unit(frames: Tensor, frame: FrameFormat) -> Tensor:
     return unit.round() if frame.likelihood == "bernoulli" else unit
 
 
-def _listed(images: Any) -> Sequence[str | os.PathLike[str] | Image.Image]:
-    from PIL import Image
-
+def _listed(images: Any) -> Sequence[Picture]:
     pictures = images if isinstance(images, Sequence) and not isinstance(images, str) else [images]
     if not pictures:
         raise DataError("no pictures were given; expected at least one")

@@ -1,14 +1,11 @@
 """A trained model the way a person would use it: write pictures into a memory, generate, read, score."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -16,51 +13,30 @@ from torch import Tensor
 from vbmem.memory.checks import check_shape, check_size
 from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import WrittenMemory
-from vbmem.models.directory import SavedModel
+from vbmem.models.card import HUB
+from vbmem.models.directory import SavedModel, save_model
 from vbmem.models.landed import landed_fingerprint
 from vbmem.models.memory_model import MemoryModel
-from vbmem.nets import CodePosterior, FrameFormat, Pixels
-from vbmem.pretrained.card import HUB
-from vbmem.pretrained.inputs import as_frames, to_unit
-from vbmem.progress import progress_bar
-
-if TYPE_CHECKING:
-    from vbmem.pretrained.inputs import Pictures
+from vbmem.nets import CodePosterior, FrameFormat
+from vbmem.pretrained.inputs import Pictures, as_frames, to_unit
+from vbmem.progress import track
 
 CHUNK = 256  # frames that go through the networks at a time
 LONG = 2048  # frames from which on a call shows how far it is
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(SavedModel):
     """Networks and the memory they were trained with. Nothing here needs or keeps gradients.
 
     Pictures are tensors or arrays [T, channels, H, W] (uint8, or float in [0, 1]), a folder, or a list of files or
     PIL images. What comes back is float in [0, 1], on the model's device.
     """
 
-    saved: SavedModel
+    network: MemoryModel
+    _: KW_ONLY
     memory: VariationalMemory
     """Empty; what `write` fills."""
-
-    @property
-    def network(self) -> MemoryModel:
-        assert isinstance(self.saved.network, MemoryModel)
-        return self.saved.network
-
-    @property
-    def name(self) -> str:
-        return self.saved.name
-
-    @property
-    def card(self) -> dict[str, Any]:
-        """Where the model comes from: data, schedule, test bound."""
-        return self.saved.card
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the encoder and the prior. A memory knows the fingerprint of the model that wrote it."""
-        return self.saved.fingerprint
 
     @property
     def frame(self) -> FrameFormat:
@@ -84,13 +60,9 @@ class Model:
     @torch.no_grad()
     def decode(self, codes: Tensor, *, sample: bool = False, generator: torch.Generator | None = None) -> Tensor:
         """Mean (or sampled) pictures of codes [.., C]: [.., channels, H, W]."""
-
-        def pictures(pixels: Pixels) -> Tensor:
-            return pixels.sample(generator) if sample else pixels.mean
-
         check_shape("codes", codes, self.memory.code_size)
-        flat = [pictures(self.network.decode(part)) for part in codes.reshape(-1, codes.shape[-1]).split(CHUNK)]
-        decoded = torch.cat(flat)
+        parts = map(self.network.decode, codes.reshape(-1, codes.shape[-1]).split(CHUNK))
+        decoded = torch.cat([pixels.sample(generator) if sample else pixels.mean for pixels in parts])
         return decoded.reshape(*codes.shape[:-1], *decoded.shape[1:])
 
     @torch.no_grad()
@@ -187,15 +159,13 @@ class Model:
             known, given = known.to(self.device), to_unit(frames.to(self.device), self.frame)
             frames = torch.where(known, given, self.decode(memory.mean_code))
         results = []
-        with _progress("reading", steps, len(frames) * steps) as advance:
-            for _ in range(steps):
-                codes = torch.cat([self.network.infer(x.unsqueeze(0)).mean[0] for x in self._chunks(frames)])
-                codes = memory.read(codes, generator, sample=sample)
-                frames = self.decode(codes, sample=sample_pixels, generator=generator)
-                results.append(frames)
-                if known is not None:
-                    frames = torch.where(known, given, frames)
-                advance()
+        for _ in track(range(steps), "reading", show=len(frames) * steps >= LONG):
+            codes = torch.cat([self.network.infer(x.unsqueeze(0)).mean[0] for x in self._chunks(frames)])
+            codes = memory.read(codes, generator, sample=sample)
+            frames = self.decode(codes, sample=sample_pixels, generator=generator)
+            results.append(frames)
+            if known is not None:
+                frames = torch.where(known, given, frames)
         return torch.stack(results)
 
     @torch.no_grad()
@@ -229,10 +199,8 @@ class Model:
 
     def save(self, directory: str | Path) -> None:
         """Save as a model directory, which `vbmem.load` reads."""
-        from vbmem.pretrained.directory import save_network
-
         sizes = {size: value for size, value in self.memory.config().items() if size in ("rows", "clusters")}
-        save_network(replace(self.saved, sizes=sizes), Path(directory))
+        save_model(replace(self, sizes=sizes), Path(directory))
 
     def push_to_hub(self, repo: str, *, private: bool = False, token: str | None = None) -> str:
         """Save on the Hugging Face Hub as `user/name`, where `vbmem.load("hf://user/name")` finds it.
@@ -246,7 +214,7 @@ class Model:
         from vbmem.pretrained.hub import upload
 
         with TemporaryDirectory() as directory:
-            replace(self, saved=replace(self.saved, name=HUB + repo)).save(directory)
+            replace(self, name=HUB + repo).save(directory)
             return upload(Path(directory), repo, private, token)
 
     def _check(self, memory: WrittenMemory) -> None:
@@ -260,13 +228,10 @@ class Model:
                 f"this memory is on {device}, the model on {self.device}; load one of them with device={str(device)!r}"
             )
 
-    def _chunks(self, frames: Tensor, description: str | None = None) -> Iterator[Tensor]:
-        """Float frames on the device, a chunk at a time."""
-        chunks = frames.split(CHUNK)
-        with _progress(description or "", len(chunks), len(frames) if description else 0) as advance:
-            for chunk in chunks:
-                yield to_unit(chunk.to(self.device), self.frame)
-                advance()
+    def _chunks(self, frames: Tensor, description: str = "") -> Iterator[Tensor]:
+        """Float frames on the device, a chunk at a time; with a description, a bar shows how far they are."""
+        for chunk in track(frames.split(CHUNK), description, show=bool(description) and len(frames) >= LONG):
+            yield to_unit(chunk.to(self.device), self.frame)
 
 
 @dataclass(frozen=True)
@@ -291,8 +256,3 @@ def timed_write(
     memory = model.write_codes(codes, generator=generator)
     written = time.perf_counter()
     return memory, codes, WriteTimes(1e3 * (encoded - started), 1e3 * (written - encoded))
-
-
-def _progress(description: str, total: int, work: int) -> AbstractContextManager[Callable[[], None]]:
-    """A bar, where there is enough work to wait for."""
-    return progress_bar(description, total, show=work >= LONG)

@@ -1,7 +1,5 @@
 """Batch norm's statistics for weights that have just changed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,21 +4,20 @@ Tensors: weights, optimiser, averages, running sums, random generators. JSON, in
 stands. One file, replaced in one move, so that a crash at any moment leaves a whole checkpoint.
 """
 
-from __future__ import annotations
-
 import json
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save
 from torch import Tensor
 
 from vbmem.errors import CheckpointError
-from vbmem.files import read_tensors, write_atomically
+from vbmem.files import read_tensors, reading, write_tensors
 
+FORMAT = "vbmem.checkpoint"
 Tensors = dict[str, Tensor]
+Groups = dict[str, Tensors]  # in the file, a tensor's name begins with that of its group and a dot
 
 
 @dataclass
@@ -36,70 +35,33 @@ class Progress:
     pictures: int = 0  # checksum of those it is trained on
 
 
-def save_checkpoint(path: Path, tensors: Tensors, progress: Progress) -> None:
-    content = save(
-        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()},
-        {"format": "vbmem.checkpoint", "progress": json.dumps(asdict(progress))},
-    )
-    write_atomically(path, content)
+def save_checkpoint(path: Path, groups: Groups, progress: Progress) -> None:
+    tensors = {f"{group}.{name}": tensor for group, named in groups.items() for name, tensor in named.items()}
+    write_tensors(path, tensors, {"format": FORMAT, "progress": json.dumps(asdict(progress))})
 
 
-def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> tuple[Tensors, Progress]:
+def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> tuple[Groups, Progress]:
     if not path.is_file():
         raise CheckpointError(f"there is no checkpoint {path}; train first, or check the directory")
-    try:
+    groups: Groups = defaultdict(dict)
+    with reading(path, CheckpointError, "a checkpoint of this vbmem", "begin a new run"):
         tensors, metadata = read_tensors(path, device)
-    except SafetensorError as error:
-        raise CheckpointError(f"{path} is damaged or not a checkpoint ({error}); begin a new run") from error
-    if metadata.get("format") != "vbmem.checkpoint":
-        raise CheckpointError(f"{path} is a safetensors file, but not a checkpoint of vbmem; begin a new run")
-    try:
-        return tensors, Progress(**json.loads(metadata["progress"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} does not say where the run stands, or was saved by another vbmem") from error
-
-
-def load_weights(model: torch.nn.Module, tensors: Tensors, path: Path) -> None:
-    """Put a checkpoint's weights into a model."""
-    try:
-        model.load_state_dict(under_prefix("model", tensors))
-    except RuntimeError as error:
-        raise CheckpointError(f"{path} does not hold the weights of this model; was it trained differently?") from error
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Tensors:
-    """Adam's state by parameter number, each tensor under its own name."""
-    return {
-        f"optimizer.{index}.{name}": value
-        for index, parameter in enumerate(optimizer.param_groups[0]["params"])
-        for name, value in optimizer.state.get(parameter, {}).items()
-    }
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors) -> None:
-    for key, value in tensors.items():
-        if key.startswith("optimizer."):
-            _, index, name = key.split(".")
-            parameter = optimizer.param_groups[0]["params"][int(index)]
-            optimizer.state[parameter][name] = value.to(parameter.device)
+        if metadata.get("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT!r}")
+        progress = Progress(**json.loads(metadata["progress"]))
+    for key, tensor in tensors.items():
+        group, _, name = key.partition(".")
+        groups[group][name] = tensor
+    return groups, progress
 
 
 def random_tensors(device: torch.device) -> Tensors:
     """The state of the random generators in use."""
-    states = {"random.cpu": torch.get_rng_state()}
-    return states | ({"random.cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
+    states = {"cpu": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
 
 def restore_random(tensors: Tensors, device: torch.device) -> None:
-    torch.set_rng_state(tensors["random.cpu"].cpu())
-    if device.type == "cuda" and "random.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random.cuda"].cpu(), device)
-
-
-def with_prefix(prefix: str, tensors: Tensors) -> Tensors:
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def under_prefix(prefix: str, tensors: Tensors) -> Tensors:
-    start = f"{prefix}."
-    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+    torch.set_rng_state(tensors["cpu"].cpu())
+    if device.type == "cuda" and "cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["cuda"].cpu(), device)

@@ -1,7 +1,5 @@
 """The bound over a whole pass through some pictures, with its standard error."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -46,13 +44,12 @@ class Evaluation:
         """Per frame: `elbo_per_frame`, every term of it and `standard_error` of the first, over episodes."""
         self.model.eval()
         batches: list[Tensor] = []
-        names: list[str] = []
         # Compiling the networks once more, for evaluation, would take longer than it saves.
         with torch.compiler.set_stance("force_eager"):
             for indices in self.source.epoch_indices(epoch).to(self.source.images.device):
                 self._run(indices)
-                names = list(self._reports)
-                batches.append(torch.stack([self._reports[name] for name in names]))
+                batches.append(torch.stack(list(self._reports.values())))
+        names = list(self._reports)
         values = torch.cat(batches, dim=-1).double()  # [names, episodes]
         means = dict(zip(names, values.mean(-1).tolist(), strict=True))
         spread = float(values[names.index("elbo_per_frame")].std()) if values.shape[-1] > 1 else math.nan

@@ -1,7 +1,5 @@
 """What a run tells: a JSON line an event in log.jsonl, TensorBoard where it is installed, a live line on the screen."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
@@ -65,8 +63,8 @@ class Display(Progress):
         )
         self._line = self.add_task("starting", total=batches, note="")
 
-    def show(self, title: str, done: int, total: int, note: str) -> None:
-        self.update(self._line, description=title, completed=done, total=total, note=note)
+    def show(self, title: str, done: int, note: str) -> None:
+        self.update(self._line, description=title, completed=done, note=note)
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,12 +1,8 @@
 """The training loop."""
 
-from __future__ import annotations
-
 import math
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,22 +12,11 @@ from torch import Tensor
 
 from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
+from vbmem.files import reading
 from vbmem.models.directory import write_weights
 from vbmem.models.memory_model import MemoryModel
 from vbmem.train.batch_norm import FreshStatistics
-from vbmem.train.checkpoint import (
-    Progress,
-    Tensors,
-    load_checkpoint,
-    load_weights,
-    optimizer_tensors,
-    random_tensors,
-    restore_optimizer,
-    restore_random,
-    save_checkpoint,
-    under_prefix,
-    with_prefix,
-)
+from vbmem.train.checkpoint import Progress, Tensors, load_checkpoint, random_tensors, restore_random, save_checkpoint
 from vbmem.train.evaluation import Evaluation
 from vbmem.train.interrupt import InterruptNow, deferred_interrupt
 from vbmem.train.log import Display, RunLog
@@ -42,7 +27,6 @@ from vbmem.train.step import TrainingStep
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
 SAVE_EVERY = 60.0  # seconds a crash may cost
 BAD_STEPS_IN_A_ROW = 20
-STEP_COUNTS = ("skipped", "streak", "counted")
 
 
 class Trainer:
@@ -72,8 +56,6 @@ class Trainer:
         self.fresh_statistics = FreshStatistics(self.model, self.source)
         checksum = zlib.crc32(np.ascontiguousarray(images.x_train).data)
         self.progress = Progress(stage_epochs=config.stages[0].epochs, pictures=checksum)
-        self.parameters: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
-        self.averages = [p.detach().clone() for p in self.parameters] if config.averaging else []
         self._best: Tensors = {}  # weights with the best validation bound
         self._saved = time.monotonic()
         if resume:
@@ -108,7 +90,7 @@ class Trainer:
     def _epoch(self, display: Display, log: RunLog) -> None:
         progress = self.progress
         batches = self.source.epoch_indices(progress.epoch).to(self.device)
-        self._set_learning_rate()
+        self.step.set_learning_rate(self._learning_rate())
         trained, skipped = self._train(batches, display)
         validated, better = self._validate(batches)
         log.event(
@@ -162,7 +144,7 @@ class Trainer:
     def _validate(self, batches: Tensor) -> tuple[dict[str, float], bool]:
         """The bound on the validation pictures, and whether it is the best so far; the best weights are kept."""
         progress = self.progress
-        with self._averaged():
+        with self.step.averaged():
             try:
                 with self.fresh_statistics(batches):
                     validated = self.validate(progress.epoch - 1)
@@ -186,12 +168,7 @@ class Trainer:
             )
         frames = (progress.batch - first) * self.config.data.batch_size * self.config.data.episode_length
         speed = frames / max(time.monotonic() - started, 1e-9)
-        display.show(
-            f"epoch {progress.epoch + 1}",
-            progress.batch,
-            self.source.batches_per_epoch,
-            f"bound {bound:.1f}   {speed:,.0f} frames/s",
-        )
+        display.show(f"epoch {progress.epoch + 1}", progress.batch, f"bound {bound:.1f}   {speed:,.0f} frames/s")
 
     def _next_stage(self, display: Display) -> None:
         progress = self.progress
@@ -210,95 +187,46 @@ class Trainer:
 
     def _open_stage(self) -> None:
         """A fresh optimiser, and a step with this stage's settings."""
-        config = self.config
-        stage = config.stages[min(self.progress.stage, len(config.stages) - 1)]
-        cuda = self.device.type == "cuda"
-        self.learning_rate = torch.tensor(stage.learning_rate, device=self.device)
-        self.optimizer = torch.optim.Adam(
-            self.parameters,
-            lr=self.learning_rate if cuda else stage.learning_rate,
-            betas=(config.beta1, 0.999),
-            fused=True,
-            capturable=cuda,
-        )
+        stages = self.config.stages
+        stage = stages[min(self.progress.stage, len(stages) - 1)]
         if isinstance(self.model, MemoryModel):
             self.model.regulariser = stage.regulariser
-        for average, parameter in zip(self.averages, self.parameters, strict=False):
-            average.copy_(parameter.detach())
-        self.step = TrainingStep(
-            self.model,
-            self.optimizer,
-            self.source,
-            copies=config.copies,
-            clip=config.clip,
-            averages=self.averages,
-            decay=config.averaging,
-        )
+        self.step = TrainingStep(self.model, self.source, self.config, stage.learning_rate)
 
-    def _set_learning_rate(self) -> None:
+    def _learning_rate(self) -> float:
         progress = self.progress
         rate = self.config.stages[progress.stage].learning_rate
         if self.config.schedule == "cosine":
             rate *= 0.5 * (1 + math.cos(math.pi * progress.stage_epoch / progress.stage_epochs))
-        self.learning_rate.fill_(rate)
-        if self.device.type != "cuda":
-            self.optimizer.param_groups[0]["lr"] = rate
-
-    @contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """Within, the model has the averaged weights, where there are any."""
-        if not self.averages:
-            yield
-            return
-        own = [p.detach().clone() for p in self.parameters]
-        with torch.no_grad():
-            torch._foreach_copy_(self.parameters, self.averages)
-            try:
-                yield
-            finally:
-                torch._foreach_copy_(self.parameters, own)
+        return rate
 
     def _save(self) -> None:
         """Write the model as it is best, and last.safetensors, which alone is what the run goes on from."""
         if self._best:
             write_weights(self.run_dir, self._best)
         write_run(self.run_dir, self.config, self.model, self.progress.best)
-        save_checkpoint(self.run_dir / "last.safetensors", self._tensors(), self.progress)
+        groups = {
+            "model": self.model.state_dict(),
+            "best": self._best,
+            "random": random_tensors(self.device),
+            **self.step.tensors(),
+        }
+        save_checkpoint(self.run_dir / "last.safetensors", groups, self.progress)
         self._saved = time.monotonic()
 
-    def _tensors(self) -> Tensors:
-        averages = {str(i): tensor for i, tensor in enumerate(self.averages)}
-        counts = {name: getattr(self.step, name) for name in STEP_COUNTS}
-        sums = dict(zip(self.step.names, self.step.sums, strict=True))
-        return (
-            with_prefix("model", dict(self.model.state_dict()))
-            | with_prefix("best", self._best)
-            | optimizer_tensors(self.optimizer)
-            | with_prefix("average", averages)
-            | with_prefix("count", counts)
-            | with_prefix("sum", sums)
-            | random_tensors(self.device)
-        )
-
     def _restore(self) -> None:
-        pictures = self.progress.pictures
-        tensors, self.progress = load_checkpoint(self.run_dir / "last.safetensors", self.device)
+        path, pictures = self.run_dir / "last.safetensors", self.progress.pictures
+        groups, self.progress = load_checkpoint(path, self.device)
         if read_run(self.run_dir) != self.config:
             raise CheckpointError(f"{self.run_dir} was trained with other settings; resume with the same ones")
-        load_weights(self.model, tensors, self.run_dir / "last.safetensors")
+        with reading(path, CheckpointError, "a checkpoint of this model", "begin a new run"):
+            self.model.load_state_dict(groups["model"])
         if self.progress.pictures != pictures:
             raise CheckpointError(f"{self.run_dir} was trained on other pictures; bring those back, or begin a new run")
         self._open_stage()
-        restore_optimizer(self.optimizer, tensors)
-        for key, value in under_prefix("average", tensors).items():
-            self.averages[int(key)].copy_(value)
-        for key, value in under_prefix("count", tensors).items():
-            getattr(self.step, key).copy_(value)
-        if sums := under_prefix("sum", tensors):
-            self.step.names = sorted(sums)
-            self.step.sums = torch.stack([sums[name] for name in self.step.names])
-        self._best = under_prefix("best", tensors)
-        restore_random(tensors, self.device)
+        self.step.restore(groups)
+        self._best = groups["best"]
+        restore_random(groups["random"], self.device)
 
     def _claim_directory(self) -> None:
         """Write everything a run writes, once, before training: a full or read-only disk shows now."""

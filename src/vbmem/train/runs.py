@@ -1,7 +1,6 @@
 """From the settings of a run to its source of episodes and its model, and from its directory back to the settings."""
 
-from __future__ import annotations
-
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -10,11 +9,14 @@ from vbmem.data.episodes import EpisodeSource
 from vbmem.data.image_set import ImageSet
 from vbmem.data.settings import DataConfig, Part
 from vbmem.errors import CheckpointError
-from vbmem.models.base import EpisodicModel, place_on
+from vbmem.files import reading
+from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import SETTINGS, SavedModel, facts_of_training, read_settings, write_settings
-from vbmem.models.settings import from_dict, to_dict
+from vbmem.models.settings import from_dict
 from vbmem.nets import FrameFormat
 from vbmem.train.settings import RunConfig
+
+DESCRIBED = ("data", "model", "seed")  # settings of a run that its model directory has anyway
 
 
 def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
@@ -29,23 +31,13 @@ def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
 def make_source(data: DataConfig, images: ImageSet, part: Part, seed: int, device: torch.device) -> EpisodeSource:
     """Episodes of one part of the pictures."""
     pictures, labels = images.split(part)
-    return EpisodeSource(
-        pictures,
-        labels,
-        batch_size=data.batch_size,
-        episode_length=data.episode_length,
-        kind=data.episodes,
-        sources_per_episode=data.sources_per_episode,
-        binary=data.binary,
-        device=device,
-        seed=seed,
-    )
+    return EpisodeSource(pictures, data, labels, device=device, seed=seed)
 
 
 def make_model(config: RunConfig, images: ImageSet, device: torch.device) -> EpisodicModel:
     """An untrained model on its device."""
     torch.manual_seed(config.seed)
-    return place_on(config.model.build(frame_format(config.data, images)), device)
+    return config.model.build(frame_format(config.data, images)).place_on(device)
 
 
 def write_run(run_dir: Path, config: RunConfig, model: EpisodicModel, bound: float | None) -> None:
@@ -57,19 +49,14 @@ def write_run(run_dir: Path, config: RunConfig, model: EpisodicModel, bound: flo
         model: what it trains.
         bound: the best so far on the validation pictures, in nats a frame.
     """
-    facts = facts_of_training(
-        config.data, [(stage.epochs, stage.learning_rate) for stage in config.stages], config.seed, bound
-    )
-    saved = SavedModel(model, run_dir.resolve().name, config.data, config.seed, card=facts)
-    training = {name: value for name, value in to_dict(config).items() if name not in ("data", "model", "seed")}
+    values = asdict(config)
+    saved = SavedModel(model, run_dir.resolve().name, config.data, config.seed, card=facts_of_training(values, bound))
+    training = {name: value for name, value in values.items() if name not in DESCRIBED}
     write_settings(run_dir, saved, training=training)
 
 
 def read_run(run_dir: Path) -> RunConfig:
     """How a run was made."""
     values = read_settings(run_dir)
-    try:
-        described = {name: values[name] for name in ("data", "model", "seed")}
-        return from_dict(RunConfig, values["training"] | described)
-    except (ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{run_dir / SETTINGS} does not describe a training run ({error!r})") from error
+    with reading(run_dir / SETTINGS, CheckpointError, "the settings of a training run", "begin a new run"):
+        return from_dict(RunConfig, values["training"] | {name: values[name] for name in DESCRIBED})

@@ -4,9 +4,8 @@ On CUDA the whole step (gathering frames, networks, writing, backward, optimiser
 replayed; nothing in it waits for the device. Sums are kept there and read when somebody looks.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -14,34 +13,36 @@ from torch import Tensor
 from vbmem.data.episodes import EpisodeSource
 from vbmem.errors import NumericalError
 from vbmem.models.base import EpisodicModel
+from vbmem.train.checkpoint import Groups
+from vbmem.train.settings import RunConfig
 
 WARM_UP_STEPS = 3  # real steps, run before the capture so that libraries have made their allocations
+COUNTS = ("skipped", "streak", "counted")
 
 
 class TrainingStep:
     """Adam on the negative bound per frame, with clipping; a step with a non-finite gradient leaves the weights alone.
 
     Args:
-        copies: how often every episode counts.
-        clip: largest norm of the whole gradient.
-        averages: exponential averages of the parameters, updated with `decay`; none if empty.
+        model: what is trained.
+        source: of its episodes.
+        config: the run, for its `copies`, `beta1`, `clip` and `averaging`.
+        learning_rate: to begin with.
     """
 
-    def __init__(
-        self,
-        model: EpisodicModel,
-        optimizer: torch.optim.Adam,
-        source: EpisodeSource,
-        *,
-        copies: int,
-        clip: float,
-        averages: list[Tensor],
-        decay: float,
-    ) -> None:
-        self.model, self.optimizer, self.source = model, optimizer, source
-        self.copies, self.clip, self.averages, self.decay = copies, clip, averages, decay
+    def __init__(self, model: EpisodicModel, source: EpisodeSource, config: RunConfig, learning_rate: float) -> None:
+        self.model, self.source, self.config = model, source, config
         device = source.images.device
+        cuda = device.type == "cuda"
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.averages = [p.detach().clone() for p in self.parameters] if config.averaging else []
+        self.optimizer = torch.optim.Adam(
+            self.parameters,
+            lr=torch.tensor(learning_rate, device=device) if cuda else learning_rate,
+            betas=(config.beta1, 0.999),
+            fused=True,
+            capturable=cuda,
+        )
         self.skipped = torch.zeros((), device=device)  # non-finite steps since `reset`
         self.streak = torch.zeros((), device=device)  # of them in a row, up to now
         self.counted = torch.zeros((), device=device)  # the other steps since `reset`
@@ -57,6 +58,13 @@ class TrainingStep:
         self.model.train()
         self._run(indices)
 
+    def set_learning_rate(self, rate: float) -> None:
+        settings = self.optimizer.param_groups[0]
+        if isinstance(settings["lr"], Tensor):  # which a captured step reads
+            settings["lr"].fill_(rate)
+        else:
+            settings["lr"] = rate
+
     def reset(self) -> None:
         for tensor in (self.skipped, self.counted, self.sums):
             tensor.zero_()
@@ -65,18 +73,58 @@ class TrainingStep:
         """What the model reported, averaged over the counted steps since `reset`; waits for the device."""
         return dict(zip(self.names, (self.sums / self.counted).tolist(), strict=True))
 
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within, the model has the averaged weights, where there are any."""
+        if not self.averages:
+            yield
+            return
+        own = [p.detach().clone() for p in self.parameters]
+        with torch.no_grad():
+            torch._foreach_copy_(self.parameters, self.averages)
+            try:
+                yield
+            finally:
+                torch._foreach_copy_(self.parameters, own)
+
+    def tensors(self) -> Groups:
+        """What a step depends on besides the model: Adam's state by parameter number, averages, counts and sums."""
+        return {
+            "optimizer": {
+                f"{index}.{name}": value
+                for index, parameter in enumerate(self.parameters)
+                for name, value in self.optimizer.state.get(parameter, {}).items()
+            },
+            "average": {str(index): average for index, average in enumerate(self.averages)},
+            "count": {name: getattr(self, name) for name in COUNTS},
+            "sum": dict(zip(self.names, self.sums, strict=True)),
+        }
+
+    def restore(self, groups: Groups) -> None:
+        """Go on from what `tensors` gave."""
+        for key, value in groups["optimizer"].items():
+            index, name = key.split(".")
+            self.optimizer.state[self.parameters[int(index)]][name] = value
+        for number, average in enumerate(self.averages):
+            average.copy_(groups["average"][str(number)])
+        for name in COUNTS:
+            getattr(self, name).copy_(groups["count"][name])
+        if sums := groups["sum"]:
+            self.names = sorted(sums)
+            self.sums = torch.stack([sums[name] for name in self.names])
+
     def _step(self, indices: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         self._statistics_before.copy_(self._statistics)
         try:
-            evidence = self.model(self._frames(indices), self.copies)
+            evidence = self.model(self._frames(indices), self.config.copies)
         except NumericalError:  # only where Python may look at values; a captured step yields NaN instead
             self._finish(torch.ones_like(self.skipped))
             return
         objective = evidence.elbo if evidence.extra_objective is None else evidence.elbo + evidence.extra_objective
         loss = -objective.mean() / evidence.episode_length
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip, foreach=True)
         bad = 1 - (norm.isfinite() & loss.detach().isfinite()).to(self.skipped)
         # The fused optimiser leaves everything as it is where this is 1.
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
@@ -89,7 +137,7 @@ class TrainingStep:
         """Keep count, move the averages towards the weights, undo what a bad step did to batch norm's statistics."""
         self._statistics.copy_(torch.where(bad > 0, self._statistics_before, self._statistics))
         if self.averages:
-            torch._foreach_lerp_(self.averages, self.parameters, 1 - self.decay)
+            torch._foreach_lerp_(self.averages, self.parameters, 1 - self.config.averaging)
         self.skipped += bad
         self.streak.copy_((self.streak + bad) * bad)
         self.counted += 1 - bad
@@ -105,7 +153,7 @@ def graphed(function: Callable[[Tensor], None], source: EpisodeSource) -> Callab
     device = source.images.device
     if device.type != "cuda":
         return function
-    static = torch.zeros(source.batch_size, source.episode_length, dtype=torch.int64, device=device)
+    static = torch.zeros(source.data.batch_size, source.data.episode_length, dtype=torch.int64, device=device)
     stream = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
     calls = 0

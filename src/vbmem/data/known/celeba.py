@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from PIL import Image
 
 from vbmem.data.decoding import opened_picture
 from vbmem.data.image_set import Images, ImageSet, Labels
@@ -80,8 +81,6 @@ def _faces(path: Path, names: list[str], progress: bool) -> Images:
 
 def _face(archive: zipfile.ZipFile, member: str) -> Images:
     """The CROP x CROP pixels about (h // 2, w // 2), resized to [SIZE, SIZE, 3]."""
-    from PIL import Image
-
     name = f"{archive.filename}/{member}"
     with opened_picture(io.BytesIO(archive.read(member)), name) as image:
         if min(image.size) < CROP:

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from vbmem.data.decoding import opened_picture
 from vbmem.data.download import Archive, fetch
@@ -55,8 +56,6 @@ def _drawings(path: Path, progress: bool) -> tuple[Images, Labels]:
 
 def _drawing(archive: zipfile.ZipFile, name: str) -> Images:
     """Ink is black in the file and 255 here, [SIZE, SIZE, 1]."""
-    from PIL import Image, ImageOps
-
     with opened_picture(io.BytesIO(archive.read(name)), f"{archive.filename}/{name}") as image:
         ink = ImageOps.invert(image.convert("L"))
         return np.asarray(ink.resize((SIZE, SIZE), Image.Resampling.BOX))[..., None]

@@ -1,10 +1,9 @@
 """The model card: what a model is, where it comes from and what it cannot do."""
 
-from __future__ import annotations
-
 from json import dumps
+from typing import Any
 
-from vbmem.models.directory import SavedModel
+from vbmem.models.base import EpisodicModel
 from vbmem.models.settings import MemoryConfig
 
 HUB = "hf://"  # begins the name of a model that lies on the Hugging Face Hub
@@ -37,24 +36,24 @@ LIMITS = """## Limits
 """
 
 
-def render_card(saved: SavedModel) -> str:
+def render_card(name: str, network: EpisodicModel, card: dict[str, Any]) -> str:
     """README.md of a model directory, with the metadata header the Hub reads."""
-    card, settings, size = saved.card, saved.network.config, saved.network.frame.size
-    parameters = sum(p.numel() for p in saved.network.parameters())
+    settings, size = network.config, network.frame.size
+    parameters = sum(p.numel() for p in network.parameters())
     dataset = card.get("data")
-    facts = [f"- {name}: {value}" for name, value in card.items()]
+    facts = [f"- {fact}: {value}" for fact, value in card.items()]
     kind = getattr(settings, "memory", settings.kind)
     parts = [
         HEADER.format(
             licence=f"license: {dumps(card['license'])}\n" if "license" in card else "",
             datasets=f"datasets: [{dataset}]\n" if dataset in ("cifar10", "mnist") else "",
         ),
-        f"# {saved.name.removeprefix(HUB)}\n",
+        f"# {name.removeprefix(HUB)}\n",
         f"A {kind} model over {size} x {size} pictures, {parameters:,} parameters, after "
         '"Meta-Learning with\nVariational Bayes" (Lingle 2020).\n',
     ]
     if isinstance(settings, MemoryConfig):
-        parts.append(USE.format(name=saved.name))
+        parts.append(USE.format(name=name))
     if facts:
         parts += ["## Where it comes from\n", "\n".join(facts) + "\n"]
     parts.append(LIMITS.format(size=size))
