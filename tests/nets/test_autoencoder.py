@@ -18,10 +18,6 @@ STYLES = {"basic": BASIC, "improved": IMPROVED}
 def autoencoder(style, image_size=16, channels=3, likelihood="gaussian", code_size=5):
     frame = FrameFormat(image_size, channels, likelihood)
     images: dict[str, Any] = {"frame": frame, "filters": 8, "parts": STYLES[style]}
-        "frame": FrameFormat(image_size, channels, likelihood),
-        "filters": 8,
-        "parts": STYLES[style],
-    }
     encoder = Encoder(embedding_size=2 * code_size, **images)
     head = CodeHead(2 * code_size, code_size, STYLES[style].activation)
     decoder = Decoder(code_size=code_size, **images)
