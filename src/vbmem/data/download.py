@@ -4,8 +4,6 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
-
 from vbmem.errors import DataError
 from vbmem.files import reading
 
@@ -23,6 +21,8 @@ class Archive:
 
 def fetch(archive: Archive, data_dir: Path, progress: bool) -> Path:
     """The path of the archive below `data_dir`, downloaded if it is not there yet, its checksum verified."""
+    import pooch
+
     path = data_dir / archive.file
     if not path.exists():
         _download(archive, path, progress)
@@ -33,6 +33,8 @@ def fetch(archive: Archive, data_dir: Path, progress: bool) -> Path:
 
 
 def _download(archive: Archive, path: Path, progress: bool) -> None:
+    import pooch
+
     by_hand = (
         f"fetch it by hand and put it at {path}, or choose the directory where you keep data with data_dir "
         "or the variable VBMEM_DATA"

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pooch
 
 from vbmem.data.decoding import fitted, read_folder
 from vbmem.data.image_set import ImageSet, with_channel_axis
@@ -65,6 +64,8 @@ def data_directory(data_dir: str | os.PathLike[str] | None) -> Path:
     """Where data sets are kept: as given, else VBMEM_DATA, else the user's cache."""
     if chosen := data_dir or os.environ.get("VBMEM_DATA"):
         return Path(chosen).expanduser()
+    import pooch  # only here: it loads tqdm, which warns in notebooks
+
     return Path(pooch.os_cache("vbmem"))
 
 
