@@ -225,3 +225,16 @@ def test_a_run_need_not_be_in_the_main_thread(undisturbed, tmp_path):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(trained, RUNS["vae"], tmp_path).result()
     assert_same_remains(undisturbed(RUNS["vae"]), tmp_path)
+
+
+def test_the_optimisers_state_comes_back_in_the_memory_format_of_the_weights(tmp_path):
+    """On CUDA the networks are channels-last, and the fused optimiser takes no other."""
+    config = tiny_run(epochs=1)
+    made = trained(config, tmp_path)
+    again = tiny_trainer(config, tmp_path, resume=True)
+    again.model.to(memory_format=torch.channels_last)
+    again.step.restore(made.step.tensors())
+    moments = {p: state["exp_avg"] for p, state in again.step.optimizer.state.items() if state}
+    assert moments
+    for parameter, moment in moments.items():
+        assert moment.stride() == parameter.stride()

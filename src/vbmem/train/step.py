@@ -104,7 +104,10 @@ class TrainingStep:
         """Go on from what `tensors` gave."""
         for key, value in groups["optimizer"].items():
             index, name = key.split(".")
-            self.optimizer.state[self.parameters[int(index)]][name] = value
+            parameter = self.parameters[int(index)]
+            if value.shape == parameter.shape:  # the fused optimiser wants the parameter's memory format, too
+                value = torch.empty_like(parameter).copy_(value)
+            self.optimizer.state[parameter][name] = value
         for number, average in enumerate(self.averages):
             average.copy_(groups["average"][str(number)])
         for name in COUNTS:
