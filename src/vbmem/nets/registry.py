@@ -12,7 +12,7 @@ from vbmem.nets.pixels import FrameFormat
 class Networks(NamedTuple):
     """An encoder and a decoder that belong together.
 
-    Args:
+    Attributes:
         encoder: frames [N, channels, H, W] in [0, 1] -> embeddings [N, E].
         decoder: codes [N, C] -> `Pixels`, a distribution over frames.
         activation: makes the nonlinearity of the small heads between them.
