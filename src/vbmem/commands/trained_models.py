@@ -1,10 +1,11 @@
 """Trained models: list those that are shipped, evaluate one, export one."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -113,7 +114,8 @@ def export(
     if out is not None and (out / "last.safetensors").exists():
         raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
     saved = load_network(run)
-    card = saved.card | _evaluated(evaluation) | _measured(metrics) | _stated(facts)
+    bound, measured = _card_facts(evaluation, "evaluate", _evaluated), _card_facts(metrics, "metrics", _measured)
+    card = saved.card | bound | measured | _stated(facts)
     dtype = torch.float16 if half else torch.float32
     name = HUB + push if push is not None else name or saved.name
     with TemporaryDirectory() as unnamed:
@@ -125,30 +127,27 @@ def export(
             say(f"pushed {name} to {upload(directory, push, private)}")
 
 
-def _evaluated(path: Path | None) -> dict[str, str]:
+def _card_facts(path: Path | None, command: str, facts: Callable[[Any], dict[str, str]]) -> dict[str, str]:
+    """Facts for a card from the JSON file that a command left, if there is one."""
+    from vbmem.files import reading
+
+    if path is None:
+        return {}
+    with reading(path, DataError, f"what `vbmem {command}` writes", "run it again"):
+        return facts(loads(path.read_text()))
+
+
+def _evaluated(result: Any) -> dict[str, str]:
     """The bound, for a card, from what `vbmem evaluate` printed."""
-    from vbmem.files import reading
-
-    if path is None:
-        return {}
-    with reading(path, DataError, "what `vbmem evaluate` writes", "run it again"):
-        result = loads(path.read_text())
-        bound = f"{result['elbo_per_frame']:.1f} +- {result['standard_error']:.1f}"
-        return {BOUND.format(split=result["split"]): bound}
+    return {BOUND.format(split=result["split"]): f"{result['elbo_per_frame']:.1f} +- {result['standard_error']:.1f}"}
 
 
-def _measured(path: Path | None) -> dict[str, str]:
+def _measured(result: Any) -> dict[str, str]:
     """Precision and coverage, for a card, from what `vbmem metrics` wrote."""
-    from vbmem.files import reading
-
-    if path is None:
-        return {}
-    with reading(path, DataError, "what `vbmem metrics` writes", "run it again"):
-        result = loads(path.read_text())
-        return {
-            f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
-            for way, row in result["samples"].items()
-        }
+    return {
+        f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
+        for way, row in result["samples"].items()
+    }
 
 
 def _stated(facts: list[str]) -> dict[str, str]:
