@@ -17,7 +17,6 @@ from vbmem.commands.output import say, show
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
 Images = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY")]
@@ -168,7 +167,7 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _save_sheet(frames: Tensor, columns: int, path: Path) -> None:
+def _save_sheet(frames: torch.Tensor, columns: int, path: Path) -> None:
     from vbmem.sheets import grid, save_picture
 
     save_picture(grid(frames, columns, scale=max(1, SHOWN // frames.shape[-1])), path)
