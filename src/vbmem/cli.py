@@ -5,6 +5,7 @@ import sys
 from contextlib import suppress
 
 import vbmem
+from vbmem.commands import command_groups, find_commands
 from vbmem.errors import VbmemError
 
 # tyro completes options and their choices; where it has nothing to offer, bash shall offer files.
@@ -69,8 +70,6 @@ def call(name: str, options: list[str]) -> None:
 
     import tyro
 
-    from vbmem.commands import find_commands
-
     commands = find_commands()
     if name not in commands:
         near = get_close_matches(name, commands)
@@ -83,8 +82,6 @@ def complete(shell: str) -> None:
     """Print what a shell needs to complete our commands."""
     import tyro
 
-    from vbmem.commands import find_commands
-
     with suppress(SystemExit):
         tyro.extras.subcommand_cli_from_dict(find_commands(), prog="vbmem", args=["--tyro-print-completion", shell])
     if shell == "bash":
@@ -96,7 +93,6 @@ def show_commands() -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from vbmem.commands import command_groups
     from vbmem.commands.output import console
 
     console.print("vbmem COMMAND [options]. Also: --version, --debug, --completion bash|zsh|fish", markup=False)

@@ -32,7 +32,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     generator = torch.Generator().manual_seed(0)
     episode, source = _crops(model, "a temple"), "crops of a photograph that scikit-learn carries"
     if images is not None:
-        episode, source = to_unit(as_frames(images, model.frame, progress=True), model.frame), f"the folder {images}"
+        episode, source = to_unit(as_frames(images, model.frame), model.frame), f"the folder {images}"
     memory, _, times = timed_write(model, episode, generator)
     size = f"{memory.nbytes / 1024:.0f} kB"
     console.print(f"wrote {len(episode)} pictures into a memory of {size}: {times}")

@@ -3,15 +3,13 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import gradio as gr
 
 from vbmem.app.markup import escape
 from vbmem.app.session import Session
 from vbmem.app.uploads import Upload, read_uploads
-
-P = ParamSpec("P")
 
 EVENT: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
 LIVE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "trigger_mode": "always_last"}
@@ -24,11 +22,11 @@ CLICKED = """element.addEventListener('click', event => {
 });"""
 
 
-def shows_errors(handler: Callable[Concatenate[Session, P], Any]) -> Callable[Concatenate[Session | None, P], Any]:
+def shows_errors(handler: Callable[..., Any]) -> Callable[..., Any]:
     """The handler, but where it fails the page stays as it is and shows the error's message for a while."""
 
     @functools.wraps(handler)
-    def guarded(session: Session | None, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def guarded(session: Session | None, /, *args: Any, **kwargs: Any) -> Any:
         try:
             if session is None:  # the server was started again, or has forgotten a page that nobody used
                 raise ValueError("this page is not ready, or no longer known here; reload it")
@@ -45,11 +43,10 @@ def when(triggers: Any, handler: Callable[..., Any], inputs: Any, outputs: Any, 
     return gr.on(triggers, shows_errors(handler), inputs, outputs, **options)
 
 
-def drop_zone(label: str, elem_id: str) -> gr.File:
-    types = ["image", ".zip"]
-    return gr.File(
-        label=label, file_count="multiple", file_types=types, height=72, elem_id=elem_id, elem_classes="drop"
-    )
+def drop_zone(label: str, elem_id: str, **options: Any) -> gr.File:
+    """Where files are dropped: pictures and zips of them, unless the options of `gr.File` say otherwise."""
+    accepted = {"file_count": "multiple", "file_types": ["image", ".zip"]} | options
+    return gr.File(label=label, height=72, elem_id=elem_id, elem_classes="drop", **accepted)
 
 
 def on_upload(zone: gr.File, handler: Callable[[Session, list[Path]], Any], session: gr.State, outputs: Any) -> Any:

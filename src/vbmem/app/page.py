@@ -36,7 +36,14 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
         gr.HTML(HEADER, elem_id="header")
         with gr.Row(elem_classes="columns"):
             with gr.Column(scale=4, min_width=330):
-                model = _model_choice(first, models, typed_models)
+                model = gr.Dropdown(
+                    list(models),
+                    value=first,
+                    allow_custom_value=typed_models,
+                    label="Model",
+                    info="or type the directory of a model or run of yours" if typed_models else None,
+                    elem_id="model",
+                )
                 files = drop_zone("Pictures of yours, or a zip of them", "files")
                 with gr.Row():
                     sources = examples.sources(data_dir)
@@ -66,17 +73,6 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
         when(episode.click, _pick, session, [session, selected]).then(**redraw_recalled)
         on_upload(memory_file, lambda session, files: _view(session.loaded(files[0])), session, shown)
     return page
-
-
-def _model_choice(first: str, models: Sequence[str], typed_models: bool) -> gr.Dropdown:
-    return gr.Dropdown(
-        list(models),
-        value=first,
-        allow_custom_value=typed_models,
-        label="Model",
-        info="or type the directory of a model or run of yours" if typed_models else None,
-        elem_id="model",
-    )
 
 
 def _view(session: Session) -> list[Any]:

@@ -11,6 +11,7 @@ import torch
 
 from vbmem.app import show
 from vbmem.app.events import CLICKED, LIVE, drop_zone, on_upload, shows_errors, uploaded_pictures, when
+from vbmem.app.markup import render
 from vbmem.app.session import MAX_SIZE, Session
 from vbmem.data import examples
 
@@ -18,16 +19,16 @@ OTHERS = 12  # examples of each kind to judge the novelty of
 
 
 @contextmanager
-def _tab(name: str, lead: str) -> Iterator[gr.Tab]:
+def _tab(name: str) -> Iterator[gr.Tab]:
     """A tab that begins with a few words of what it is for."""
     with gr.Tab(name, id=name.lower()) as tab:
-        gr.HTML(lead, elem_classes="lead")
+        gr.HTML(render("lead", name), elem_classes="lead")
         yield tab
 
 
 def generate(session: gr.State) -> None:
     """New pictures of all clusters, or of one that is clicked."""
-    with _tab("Generate", "New pictures, drawn from the memory alone. Click a cluster to draw from it only.") as tab:
+    with _tab("Generate") as tab:
         clusters = gr.HTML(elem_id="clusters", js_on_load=CLICKED)
         with gr.Row(elem_classes="bottom"):
             kinds = [("varied samples", "samples"), ("smooth means", "means")]
@@ -52,10 +53,7 @@ def generate(session: gr.State) -> None:
 
 def recall(session: gr.State) -> dict[str, Any]:
     """A damaged picture, read from memory step by step; returns the event that draws it anew."""
-    lead = (
-        "Damage a picture and watch it being recalled, each step from the last. Click one on the left to take another."
-    )
-    with _tab("Recall", lead) as tab:
+    with _tab("Recall") as tab:
         with gr.Row():
             noise = gr.Slider(0, 1, 0.2, step=0.05, label="Noise", elem_id="noise")
             hidden = gr.Slider(0, 0.9, 0, step=0.05, label="Hidden", elem_id="hidden")
@@ -76,8 +74,7 @@ def recall(session: gr.State) -> dict[str, Any]:
 
 def novelty(session: gr.State) -> None:
     """Pictures ranked by how new they are to the memory."""
-    lead = "What is new to the memory? These are examples; drop pictures of yours to have them judged."
-    with _tab("Novelty", lead) as tab:
+    with _tab("Novelty") as tab:
         others = drop_zone("Pictures to judge, or a zip of them", "others")
         pictures = gr.HTML(elem_id="ranked")
 
@@ -97,11 +94,7 @@ def novelty(session: gr.State) -> None:
 
 def resize(session: gr.State, memory: gr.HTML) -> None:
     """More or fewer clusters, and what the bound says of each number."""
-    lead = (
-        "How many clusters do these pictures need? The bound weighs how well a memory explains them against its size; "
-        "the highest point is the best choice. Nothing is trained for another size."
-    )
-    with _tab("Resize", lead) as tab:
+    with _tab("Resize") as tab:
         with gr.Row(elem_classes="bottom"):
             size = gr.Slider(1, MAX_SIZE, 10, step=1, label="Clusters", elem_id="size", scale=3)
             again = gr.Button("Write again", variant="primary", elem_id="resize", scale=1)
@@ -120,13 +113,7 @@ def resize(session: gr.State, memory: gr.HTML) -> None:
 
 def keep(session: gr.State) -> gr.File:
     """A memory to take home; returns where one that was brought back is dropped."""
-    lead = (
-        "The file holds what the memory keeps, and no pictures. <code>vbmem generate pictures.memory</code> and the "
-        "other commands read it too."
-    )
-    with _tab("Keep", lead) as tab:
+    with _tab("Keep") as tab:
         link = gr.HTML(elem_id="keep")
         when(tab.select, show.save_link, session, link)
-        return gr.File(
-            label="A memory file to use", file_count="single", height=72, elem_id="load", elem_classes="drop"
-        )
+        return drop_zone("A memory file to use", "load", file_count="single", file_types=None)

@@ -13,6 +13,7 @@ from torch import Tensor
 from vbmem.data.decoding import is_picture_name, opened_picture, read_picture
 from vbmem.data.image_set import Images
 from vbmem.errors import DataError
+from vbmem.files import reading
 from vbmem.models import FrameFormat
 
 MEGABYTE = 2**20
@@ -50,28 +51,17 @@ def read_uploads(paths: Sequence[Path], frame: FrameFormat) -> Upload:
 
 def _read_zip(path: Path, frame: FrameFormat, pictures: list[tuple[str, Images]]) -> int:
     """Adds the pictures of a zip; how many of its files are not pictures."""
-    try:
-        with ZipFile(path) as archive:
-            files = [info for info in archive.infolist() if not info.is_dir()]
-            packed = [info for info in files if _is_picture(info)]
-            _check_count(len(pictures) + len(packed))
-            _check_sizes(path.name, packed)
-            for info in packed:
-                name = PurePosixPath(info.filename).name
-                with archive.open(info) as file:
-                    content = file.read(info.file_size)  # without a number, zipfile unpacks whatever is there
-                pictures.append((name, _read(BytesIO(content), name, frame)))
-            return len(files) - len(packed)
-    except DataError:
-        raise
-    # Damaged archives make zipfile and zlib raise almost anything.
-    except Exception as error:
-        raise DataError(f"{path.name} is damaged or not a zip ({error}); pack the pictures again") from error
-
-
-def _is_picture(info: ZipInfo) -> bool:
-    name = PurePosixPath(info.filename)
-    return is_picture_name(name) and "__MACOSX" not in name.parts
+    with reading(Path(path.name), DataError, "a zip", "pack the pictures again"), ZipFile(path) as archive:
+        files = {info: PurePosixPath(info.filename) for info in archive.infolist() if not info.is_dir()}
+        packed = [i for i, name in files.items() if is_picture_name(name) and "__MACOSX" not in name.parts]
+        _check_count(len(pictures) + len(packed))
+        _check_sizes(path.name, packed)
+        for info in packed:
+            name = files[info].name
+            with archive.open(info) as file:
+                content = file.read(info.file_size)  # without a number, zipfile unpacks whatever is there
+            pictures.append((name, _read(BytesIO(content), name, frame)))
+        return len(files) - len(packed)
 
 
 def _check_count(count: int) -> None:

@@ -1,9 +1,26 @@
-"""The demonstration."""
+"""What there is to see without a picture of one's own: the web page and the demonstration."""
 
 from pathlib import Path
 
 from vbmem.commands import command
 from vbmem.commands.output import console
+
+
+@command("See")
+def app(
+    model: str = "cifar10-mixture", data_dir: Path | None = None, host: str = "127.0.0.1", port: int = 7860
+) -> None:
+    """Play with a memory in the browser.
+
+    Args:
+        model: the model to start with: a name that `vbmem models` lists, a model directory, or a training run.
+        data_dir: where CIFAR-10 (cifar10.npz) is kept, to draw episodes from its test pictures.
+        host: the address to listen on; 0.0.0.0 lets other machines in.
+        port: the port to listen on; choose another one if it is taken.
+    """
+    from vbmem.app import launch
+
+    launch(model, data_dir, host, port)
 
 
 @command("See")

@@ -14,8 +14,7 @@ def pick_device(name: Device) -> torch.device:
     """The device of this name; `auto` is a GPU where there is one."""
     import torch
 
-    if name == "cuda" and not torch.cuda.is_available():
+    found = torch.cuda.is_available()
+    if name == "cuda" and not found:
         raise ValueError("there is no CUDA device here; use --device cpu or auto")
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    return torch.device("cuda" if found and name != "cpu" else "cpu")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
+from csv import writer
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+import vbmem
+from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.output import say, show
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
-
-    from vbmem.memory.written import WrittenMemory
-    from vbmem.pretrained.model import Model
 
 Images = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY")]
@@ -37,15 +37,13 @@ def write(images: Images, out: Out, model: str = "cifar10-mixture", clusters: in
         clusters: how many clusters the memory has; by default as many as the model was trained with.
         seed: seed of the random start of the write.
     """
-    from vbmem.pretrained.directory import load
     from vbmem.pretrained.inputs import as_frames
     from vbmem.pretrained.model import timed_write
 
-    generator, loaded = _generator(seed), load(model)
+    generator, loaded = _generator(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
-    frames = as_frames(images, loaded.frame, progress=True)
-    memory, _, times = timed_write(loaded, frames, generator)
+    memory, _, times = timed_write(loaded, as_frames(images, loaded.frame), generator)
     memory.save(out)
     say(f"wrote {memory.frames} frames into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
@@ -109,7 +107,7 @@ def read(
     from vbmem.pretrained.inputs import as_frames, to_unit
 
     generator, (loaded, written) = _generator(seed), _open(memory, model)
-    frames = to_unit(as_frames(images, loaded.frame, progress=True), loaded.frame)
+    frames = to_unit(as_frames(images, loaded.frame), loaded.frame)
     chain = loaded.read(written, frames, steps, sample=not means, generator=generator)
     rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
     _save_sheet(rows.flatten(0, 1), 1 + steps, out)
@@ -137,27 +135,28 @@ def score(
         seed: seed of the random draws of codes.
     """
     from vbmem.data.decoding import picture_names
+    from vbmem.files import write_atomically
 
     generator, (loaded, written) = _generator(seed), _open(memory, model)
     scores = loaded.score(written, images, generator=generator).tolist()
     names = list(map(str, picture_names(images))) if images.is_dir() else [images.name]
     ranked = sorted(zip(scores, names, strict=True))
     if csv is not None:
-        _save_scores(ranked, csv)
+        lines = StringIO(newline="")
+        writer(lines).writerows([("file", "nats"), *((name, f"{nats:.2f}") for nats, name in ranked)])
+        write_atomically(csv, lines.getvalue().encode())
     show([{"file": name, "nats": round(nats, 2)} for nats, name in ranked], json)
 
 
-def _open(path: Path, model: str | None) -> tuple[Model, WrittenMemory]:
+def _open(path: Path, model: str | None) -> tuple[vbmem.Model, vbmem.WrittenMemory]:
     """A memory file and the model that wrote it."""
-    from vbmem.memory.written import WrittenMemory
     from vbmem.models.card import HUB
-    from vbmem.pretrained.directory import load, shipped
 
-    memory = WrittenMemory.load(path)
-    if model is None and memory.model not in shipped():
+    memory = vbmem.WrittenMemory.load(path)
+    if model is None and memory.model not in pretrained.shipped():
         its = memory.model if memory.model.startswith(HUB) else "DIRECTORY"
         raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model {its}")
-    return load(model or memory.model), memory
+    return vbmem.load(model or memory.model), memory
 
 
 def _generator(seed: int) -> torch.Generator:
@@ -168,18 +167,7 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _save_scores(ranked: list[tuple[float, str]], path: Path) -> None:
-    from csv import writer
-    from io import StringIO
-
-    from vbmem.files import write_atomically
-
-    lines = StringIO(newline="")
-    writer(lines).writerows([("file", "nats"), *((name, f"{nats:.2f}") for nats, name in ranked)])
-    write_atomically(path, lines.getvalue().encode())
-
-
-def _save_sheet(frames: Tensor, columns: int, path: Path) -> None:
+def _save_sheet(frames: torch.Tensor, columns: int, path: Path) -> None:
     from vbmem.sheets import grid, save_picture
 
     save_picture(grid(frames, columns, scale=max(1, SHOWN // frames.shape[-1])), path)

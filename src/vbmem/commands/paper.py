@@ -1,7 +1,7 @@
 """The paper's tables, figures and metrics."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -73,36 +73,34 @@ Seed = Annotated[int, tyro.conf.arg(help="seed of the episode and the random dra
 FIGURES, MIXTURE, BOTH = Path("figures"), "cifar10-mixture", ["cifar10-mixture", "cifar10-tree"]
 
 
+def _draw(figure: str, *options: Any) -> None:
+    from vbmem.paper import figures
+
+    getattr(figures, figure)(*options, console)
+
+
 @command("The paper")
 def figure3(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None, seed: Seed = 0) -> None:
     """Figure 3: pictures generated from memory."""
-    from vbmem.paper import figures
-
-    figures.figure3(out, models, data_dir, seed, console)
+    _draw("figure3", out, models, data_dir, seed)
 
 
 @command("The paper")
 def figure4(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None, seed: Seed = 0) -> None:
     """Figure 4: iterative reading, as a picture and an animation."""
-    from vbmem.paper import figures
-
-    figures.figure4(out, models, data_dir, seed, console)
+    _draw("figure4", out, models, data_dir, seed)
 
 
 @command("The paper")
 def figure5(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar = None, seed: Seed = 0) -> None:
     """Figure 5: 640 pictures in a memory of 100 clusters."""
-    from vbmem.paper import figures
-
-    figures.figure5(out, model, data_dir, seed, console)
+    _draw("figure5", out, model, data_dir, seed)
 
 
 @command("The paper")
 def figure6(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar = None, seed: Seed = 0) -> None:
     """Figure 6: 1280 pictures in a memory of 150 clusters."""
-    from vbmem.paper import figures
-
-    figures.figure6(out, model, data_dir, seed, console)
+    _draw("figure6", out, model, data_dir, seed)
 
 
 @command("The paper")

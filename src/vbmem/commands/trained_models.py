@@ -1,13 +1,15 @@
 """Trained models: list those that are shipped, evaluate one, export one."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
+from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import say, show
@@ -25,21 +27,20 @@ def models(json: bool = False) -> None:
         json: print JSON instead of a table.
     """
     from vbmem.models.directory import build_model
-    from vbmem.pretrained.directory import find, shipped
+    from vbmem.pretrained.directory import find
 
-    bound, rows = BOUND.format(split="test"), []
-    for name in shipped():
-        described = build_model(find(name))
-        network = described.network
-        rows.append(
-            {
-                "model": name,
-                "kind": getattr(network.config, "memory", type(network).__name__.lower()),
-                "frame": f"{network.frame.size} x {network.frame.size} x {network.frame.channels}",
-                "parameters": sum(parameter.numel() for parameter in network.parameters()),
-                bound: described.card.get(bound, ""),
-            }
-        )
+    bound = BOUND.format(split="test")
+    described = {name: build_model(find(name)) for name in pretrained.shipped()}
+    rows = [
+        {
+            "model": name,
+            "kind": getattr(saved.network.config, "memory", type(saved.network).__name__.lower()),
+            "frame": f"{saved.network.frame.size} x {saved.network.frame.size} x {saved.network.frame.channels}",
+            "parameters": sum(parameter.numel() for parameter in saved.network.parameters()),
+            bound: saved.card.get(bound, ""),
+        }
+        for name, saved in described.items()
+    ]
     show(rows, json)
 
 
@@ -63,10 +64,9 @@ def evaluate(
         device: where to compute; auto takes a GPU if there is one.
     """
     from vbmem.data.loading import load_images
-    from vbmem.pretrained.directory import load_network
     from vbmem.train.evaluation import evaluate
 
-    saved = load_network(model, pick_device(device))
+    saved = pretrained.load_network(model, pick_device(device))
     frame = saved.network.frame
     if saved.data is None and dataset is None:
         raise ValueError(f"{model} does not say what it was trained on; give --dataset")
@@ -105,15 +105,15 @@ def export(
 
     from vbmem.models.card import HUB
     from vbmem.models.directory import save_model
-    from vbmem.pretrained.directory import load_network
     from vbmem.pretrained.hub import upload
 
     if out is None and push is None:
         raise ValueError("give --out DIRECTORY, --push USER/NAME, or both: where the model is to be saved")
     if out is not None and (out / "last.safetensors").exists():
         raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
-    saved = load_network(run)
-    card = saved.card | _evaluated(evaluation) | _measured(metrics) | _stated(facts)
+    saved = pretrained.load_network(run)
+    bound, measured = _card_facts(evaluation, "evaluate", _evaluated), _card_facts(metrics, "metrics", _measured)
+    card = saved.card | bound | measured | _stated(facts)
     dtype = torch.float16 if half else torch.float32
     name = HUB + push if push is not None else name or saved.name
     with TemporaryDirectory() as unnamed:
@@ -125,30 +125,27 @@ def export(
             say(f"pushed {name} to {upload(directory, push, private)}")
 
 
-def _evaluated(path: Path | None) -> dict[str, str]:
+def _card_facts(path: Path | None, command: str, facts: Callable[[Any], dict[str, str]]) -> dict[str, str]:
+    """Facts for a card from the JSON file that a command left, if there is one."""
+    from vbmem.files import reading
+
+    if path is None:
+        return {}
+    with reading(path, DataError, f"what `vbmem {command}` writes", "run it again"):
+        return facts(loads(path.read_text()))
+
+
+def _evaluated(result: Any) -> dict[str, str]:
     """The bound, for a card, from what `vbmem evaluate` printed."""
-    from vbmem.files import reading
-
-    if path is None:
-        return {}
-    with reading(path, DataError, "what `vbmem evaluate` writes", "run it again"):
-        result = loads(path.read_text())
-        bound = f"{result['elbo_per_frame']:.1f} +- {result['standard_error']:.1f}"
-        return {BOUND.format(split=result["split"]): bound}
+    return {BOUND.format(split=result["split"]): f"{result['elbo_per_frame']:.1f} +- {result['standard_error']:.1f}"}
 
 
-def _measured(path: Path | None) -> dict[str, str]:
+def _measured(result: Any) -> dict[str, str]:
     """Precision and coverage, for a card, from what `vbmem metrics` wrote."""
-    from vbmem.files import reading
-
-    if path is None:
-        return {}
-    with reading(path, DataError, "what `vbmem metrics` writes", "run it again"):
-        result = loads(path.read_text())
-        return {
-            f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
-            for way, row in result["samples"].items()
-        }
+    return {
+        f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
+        for way, row in result["samples"].items()
+    }
 
 
 def _stated(facts: list[str]) -> dict[str, str]:

@@ -65,10 +65,8 @@ def run(rows: int, code_size: int, seeds: list[int]) -> list[Cell]:
 
 def figure2(out: Path, seed: int, seeds: int, rows: list[int], code_sizes: list[int], console: Console) -> None:
     """Write every square, draw both heat maps, print the table, and leave the numbers as JSON."""
-    squares = [(k, c) for c in code_sizes for k in rows]
-    cells: list[Cell] = []
-    for k, c in track(squares, "writing memories"):
-        cells += run(k, c, list(range(seed, seed + seeds)))
+    squares = track([(k, c) for c in code_sizes for k in rows], "writing memories")
+    cells = [cell for k, c in squares for cell in run(k, c, list(range(seed, seed + seeds)))]
     write_json(out / "figure2.json", {"cells": [asdict(cell) for cell in cells]})
     draw(cells, rows, code_sizes, out)
     console.print(table(summarise(cells), "bound of the baseline / bound of variational Bayes"))
@@ -88,21 +86,21 @@ def summarise(cells: list[Cell]) -> list[dict[str, str]]:
 
 
 def draw(cells: list[Cell], rows: list[int], code_sizes: list[int], out: Path) -> None:
-    """One heat map a baseline: rows K to the right, code size C upwards, mean ratio over seeds in the squares."""
-    downwards = sorted(code_sizes, reverse=True)
+    """One heat map a baseline: rows K to the right, code size C upwards, mean ratio over seeds in the squares.
+
+    Args:
+        cells: all seeds of a square together, one code size after the other.
+    """
+    upwards = np.argsort(code_sizes)
     for name, (file, title, _) in MAPS.items():
-        ratios = np.array(
-            [
-                [np.mean([cell.ratio(name) for cell in cells if (cell.rows, cell.code_size) == (k, c)]) for k in rows]
-                for c in downwards
-            ]
-        )
+        every = np.array([cell.ratio(name) for cell in cells]).reshape(len(code_sizes), len(rows), -1)
+        ratios = every.mean(-1)[upwards]
         figure = Figure(figsize=(1.6 + 0.75 * len(rows), 1.5 + 0.65 * len(code_sizes)), layout="constrained")
         axes = figure.subplots()
-        image = axes.imshow(ratios, cmap="viridis")
+        image = axes.imshow(ratios, cmap="viridis", origin="lower")
         axes.set_title(f"VB against {title}", fontsize=11)
         axes.set_xticks(range(len(rows)), map(str, rows))
-        axes.set_yticks(range(len(downwards)), map(str, downwards))
+        axes.set_yticks(range(len(code_sizes)), map(str, sorted(code_sizes)))
         axes.set(xlabel="rows K", ylabel="code size C")
         middle = (ratios.min() + ratios.max()) / 2
         for (i, j), ratio in np.ndenumerate(ratios):

@@ -1,12 +1,11 @@
 """Table 1: test bound per frame of five models on CIFAR-10 and CelebA, beside the paper's numbers."""
 
-import functools
 import itertools
 import json
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -60,23 +59,20 @@ def run_row(row: Row, run_dir: Path, data_dir: Path | None, device: torch.device
 def summarise(runs: list[Json]) -> dict[str, list[Json]]:
     """Mean and spread over seeds of every row, beside the paper's number."""
     result: dict[str, list[Json]] = {}
-    for dataset, claims in PAPER.items():
-        for model, paper in claims.items():
-            row = [run for run in runs if (run["dataset"], run["model"]) == (dataset, model)]
-            if not row:
-                continue
+    for dataset, model in itertools.product(PAPER, QUANTITATIVE):
+        row = [run for run in runs if (run["dataset"], run["model"]) == (dataset, model)]
+        if row:
             bounds = [run["test"]["elbo_per_frame"] for run in row]
-            result.setdefault(dataset, []).append(
-                {
-                    "model": model,
-                    "paper": paper,
-                    "mean": statistics.mean(bounds),
-                    "std": statistics.stdev(bounds) if len(bounds) > 1 else 0.0,
-                    "seeds": bounds,
-                    "seconds": statistics.mean(run["seconds"] for run in row),
-                    "epochs": [run["epochs"] for run in row],
-                }
-            )
+            summary = {
+                "model": model,
+                "paper": PAPER[dataset][model],
+                "mean": statistics.mean(bounds),
+                "std": statistics.stdev(bounds) if len(bounds) > 1 else 0.0,
+                "seeds": bounds,
+                "seconds": statistics.mean(run["seconds"] for run in row),
+                "epochs": [run["epochs"] for run in row],
+            }
+            result.setdefault(dataset, []).append(summary)
     return result
 
 
@@ -116,8 +112,8 @@ def table1(
     runs: list[Json] = json.loads(finished.read_text()) if finished.exists() else []
     done = {(run["dataset"], run["model"], run["seed"]) for run in runs}
     rows = [Row(dataset, model, seed) for dataset, seed, model in itertools.product(datasets, seeds, models)]
-    train = functools.partial(_train_row, out=out, data_dir=data_dir, device=device)
-    for run in _trained([row for row in rows if row not in done], train, console, jobs):
+    run_dirs = {row: out / "runs" / "-".join(map(str, row)) for row in rows if row not in done}
+    for run in _trained(run_dirs, console, jobs, data_dir=data_dir, device=device):
         runs.append(run)
         write_json(finished, runs)
     summary = summarise(runs)
@@ -125,28 +121,25 @@ def table1(
     console.print(render(summary))
 
 
-def _train_row(row: Row, console: Console | None, *, out: Path, **where: Any) -> Json:
-    """Without a console, as in a process of its own, the run says what it has to say in console.txt."""
-    run_dir = out / "runs" / "-".join(map(str, row))
-    if console is not None:
-        return run_row(row, run_dir, console=console, **where)
+def _run_quietly(row: Row, run_dir: Path, **where: Any) -> Json:
+    """In a process of its own the run says what it has to say in console.txt."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / "console.txt").open("a") as text:
         return run_row(row, run_dir, console=Console(file=text, width=120), **where)
 
 
-def _trained(rows: list[Row], train: Callable[..., Json], console: Console, jobs: int) -> Iterator[Json]:
+def _trained(run_dirs: dict[Row, Path], console: Console, jobs: int, **where: Any) -> Iterator[Json]:
     """One by one, or each row in a process; on CUDA they share the device, best under NVIDIA's MPS."""
     if jobs == 1:
-        for row in rows:
+        for row, run_dir in run_dirs.items():
             console.rule(" ".join(map(str, row)))
-            yield train(row, console)
+            yield run_row(row, run_dir, console=console, **where)
         return
     with (
         ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool,
-        progress_bar("training", len(rows)) as advance,
+        progress_bar("training", len(run_dirs)) as advance,
     ):
-        futures = {pool.submit(train, row, None): row for row in rows}
+        futures = {pool.submit(_run_quietly, row, run_dir, **where): row for row, run_dir in run_dirs.items()}
         for future in as_completed(futures):
             console.print(*futures[future], f"{future.result()['test']['elbo_per_frame']:.1f} nats a frame")
             yield future.result()

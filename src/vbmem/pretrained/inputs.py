@@ -19,13 +19,12 @@ Picture: TypeAlias = str | os.PathLike[str] | Image.Image
 Pictures: TypeAlias = Tensor | npt.NDArray[Any] | Picture | Sequence[Picture]
 
 
-def as_frames(images: Pictures, frame: FrameFormat, *, progress: bool = False) -> Tensor:
+def as_frames(images: Pictures, frame: FrameFormat) -> Tensor:
     """Frames [T, channels, H, W], uint8 or float in [0, 1]: arrays as they are, pictures cropped and resized.
 
     Args:
         images: a tensor or array [T, channels, H, W] (or one frame without T), uint8 or float in [0, 1]; a folder;
             a picture or a list of pictures, each a file or a PIL image.
-        progress: show how far the reading of a folder is, where there is a terminal.
     """
     if isinstance(images, np.ndarray):
         if images.dtype.kind not in "biuf":
@@ -34,10 +33,9 @@ def as_frames(images: Pictures, frame: FrameFormat, *, progress: bool = False) -
     if isinstance(images, Tensor):
         return _checked(images, frame)
     if isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
-        pixels = read_folder(Path(images), frame.size, progress, frame.channels).x_train
+        pixels = read_folder(Path(images), frame.size, progress=True, channels=frame.channels).x_train
     else:
-        pictures = _listed(images)
-        pixels = np.stack([read_picture(picture, frame.size, frame.channels) for picture in pictures])
+        pixels = np.stack([read_picture(picture, frame.size, frame.channels) for picture in _listed(images)])
     return torch.from_numpy(pixels).movedim(-1, 1)
 
 

@@ -53,8 +53,8 @@ class Model(SavedModel):
     @torch.no_grad()
     def encode(self, images: Pictures) -> CodePosterior:
         """q(z | x) of every picture, [T, C]."""
-        frames = as_frames(images, self.frame, progress=True)
-        chunks = [self.network.infer(x.unsqueeze(0)) for x in self._chunks(frames, "encoding")]
+        frames = self._chunks(as_frames(images, self.frame), "encoding")
+        chunks = [self.network.infer(x.unsqueeze(0)) for x in frames]
         return CodePosterior(*(torch.cat([getattr(q, part)[0] for q in chunks]) for part in ("mean", "var")))
 
     @torch.no_grad()
@@ -150,7 +150,7 @@ class Model(SavedModel):
         """
         self._check(memory)
         check_size("steps", steps)
-        frames = as_frames(images, self.frame, progress=True)
+        frames = as_frames(images, self.frame)
         if known is not None:
             sizes = zip(known.shape[::-1], frames.shape[::-1], strict=False)
             if known.dtype != torch.bool or known.ndim > 4 or any(size not in (1, full) for size, full in sizes):
@@ -185,16 +185,12 @@ class Model(SavedModel):
         """
         self._check(memory)
         check_size("samples", samples)
-        frames = as_frames(images, self.frame, progress=True)
         scores = []
-        for x in self._chunks(frames, "scoring"):
+        for x in self._chunks(as_frames(images, self.frame), "scoring"):
             q = self.network.infer(x.unsqueeze(0))
             known = memory.score(q.mean[0], q.var[0])
-            codes = (
-                q.rsample(generator).transpose(0, 1) for _ in range(samples)
-            )  # every picture an episode: [n, 1, C]
-            draws = [self.network.score(z, x.unsqueeze(1)) for z in codes]
-            scores.append(torch.stack(draws).mean(0) + known)
+            codes = (q.rsample(generator).transpose(0, 1) for _ in range(samples))  # an episode each: [n, 1, C]
+            scores.append(torch.stack([self.network.score(z, x.unsqueeze(1)) for z in codes]).mean(0) + known)
         return torch.cat(scores)
 
     def save(self, directory: str | Path) -> None:

@@ -20,11 +20,10 @@ from vbmem.data.examples import draw_sets
 from vbmem.errors import ModelError
 from vbmem.memory.checks import check_size
 from vbmem.models.base import CodedModel, FrameFormat
-from vbmem.paper.metrics.measures import LENGTHS, METRICS, Judge, Trial, size_table, write_time
+from vbmem.paper.metrics.measures import LENGTHS, METRICS, Trial, size_table, write_time
 from vbmem.paper.metrics.neighbours import features, judge_pictures
 from vbmem.pretrained.directory import load, load_network
 from vbmem.pretrained.inputs import to_unit
-from vbmem.pretrained.model import Model
 from vbmem.progress import track
 from vbmem.tables import table
 
@@ -77,7 +76,9 @@ def metrics(
     with console.status("preparing pictures"):
         others, *drawn = draw_pictures(subject.frame, lengths, data_dir, seed)
         view = functools.partial(judge_pictures, network, features(network, others))
-        trials = _trials(subject, drawn[: episodes + 1], view, generator)
+        written = [(x, subject.write(x, generator=generator)) for x in drawn[: episodes + 1]]
+        neighbours = itertools.pairwise(written)  # the other memory of every trial is that of the next
+        trials = [Trial(subject, x, memory, other, view, generator) for (x, memory), (_, other) in neighbours]
     measured = [{name: metric(x) for name, metric in METRICS.items()} for x in track(trials, "sampling, recalling")]
     summary = summarise(measured)
     cells = size_table(subject, view, drawn[-1], len(others), generator) if sizes else []
@@ -97,15 +98,6 @@ def metrics(
         "sizes": cells,
         "write": times,
     }
-
-
-def _trials(model: Model, episodes: list[Tensor], judge: Judge, generator: Generator) -> list[Trial]:
-    """Every episode but the last; the other memory of each is that of the next."""
-    written = [(frames, model.write(frames, generator=generator)) for frames in episodes]
-    return [
-        Trial(model, frames, memory, other, judge, generator)
-        for (frames, memory), (_, other) in itertools.pairwise(written)
-    ]
 
 
 def draw_pictures(frame: FrameFormat, lengths: list[int], data_dir: Path | None, seed: int) -> list[Tensor]:

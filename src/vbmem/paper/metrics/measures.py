@@ -44,10 +44,9 @@ def samples(trial: Trial) -> Rows:
     there can be, the frames encoded and decoded. Pixels are always means."""
     model, frames, memory, generator = trial.model, trial.frames, trial.memory, trial.generator
     drawn, steps = model.generate(memory, len(frames), generator=generator), STEPS[-1]
-    chain = model.read(memory, drawn, steps, generator=generator)
     made = {
         "samples": drawn,
-        f"{steps} reads, sampled": chain[-1],
+        f"{steps} reads, sampled": model.read(memory, drawn, steps, generator=generator)[-1],
         f"{steps} reads, means": model.read(memory, drawn, steps, sample=False)[-1],
         "chance": model.generate(trial.other, len(frames), generator=generator),
         "ceiling": model.decode(model.encode(frames).mean),
