@@ -24,17 +24,11 @@ def fetch(archive: Archive, data_dir: Path, progress: bool) -> Path:
     import pooch
 
     path = data_dir / archive.file
-    if not path.exists():
-        _download(archive, path, progress)
-    elif (found := pooch.file_hash(str(path), alg="md5")) != archive.md5:
-        with reading(path):
-            raise ValueError(f"its md5 is {found} instead of {archive.md5}")
-    return path
-
-
-def _download(archive: Archive, path: Path, progress: bool) -> None:
-    import pooch
-
+    if path.exists():
+        if (found := pooch.file_hash(str(path), alg="md5")) != archive.md5:
+            with reading(path):
+                raise ValueError(f"its md5 is {found} instead of {archive.md5}")
+        return path
     by_hand = (
         f"fetch it by hand and put it at {path}, or choose the directory where you keep data with data_dir "
         "or the variable VBMEM_DATA"
@@ -49,6 +43,7 @@ def _download(archive: Archive, path: Path, progress: bool) -> None:
                 path=path.parent,
                 downloader=pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK),
             )
+            return path
     except OSError as error:  # the network's errors (requests) and the disk's
         raise DataError(f"cannot download {archive.url} ({type(error).__name__}); {by_hand}") from error
     except ValueError as error:  # pooch found another checksum and removed the file

@@ -104,10 +104,10 @@ class EpisodeSource:
         elif self.data.episodes == "by-label":
             labels = torch.randint(len(self._members), (episodes,), generator=generator)
             chosen = [self._members[label] for label in labels.tolist()]
-            indices = torch.stack([_cycle(members, self.data.episode_length, generator) for members in chosen])
+            length = self.data.episode_length
+            indices = torch.stack([members[_cycle(len(members), length, generator)] for members in chosen])
         else:
-            everything = torch.arange(len(self.images))
-            sources = _cycle(everything, episodes * self.data.sources_per_episode, generator)
+            sources = _cycle(len(self.images), episodes * self.data.sources_per_episode, generator)
             repeats = self.data.episode_length // self.data.sources_per_episode
             frames = sources.repeat_interleave(repeats).view(episodes, self.data.episode_length)
             order = torch.rand(frames.shape, generator=generator).argsort(-1)
@@ -148,11 +148,10 @@ def _members_by_label(labels: Labels | None) -> list[Tensor]:
     return list(torch.split(order, counts.tolist()))
 
 
-def _cycle(items: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` of the items in random order, each again only after all others."""
-    order = torch.randperm(len(items), generator=generator)
-    rounds = -(-count // len(items))
-    return items[order.repeat(rounds)[:count]]
+def _cycle(items: int, count: int, generator: torch.Generator) -> Tensor:
+    """`count` of the numbers below `items` in random order, each again only after all others."""
+    rounds = -(-count // items)
+    return torch.randperm(items, generator=generator).repeat(rounds)[:count]
 
 
 def _dequantised(pixels: Tensor, generator: torch.Generator | None) -> Tensor:

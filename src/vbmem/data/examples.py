@@ -6,6 +6,7 @@ is downloaded for an example. Pictures are uint8 [count, channels, size, size]; 
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -95,12 +96,8 @@ def draw_sets(counts: Sequence[int], size: int, channels: int, data_dir: Path | 
         DataError: if the directory does not hold CIFAR-10, or CIFAR-10 too few pictures.
     """
     if data_dir is None:
-        names = list(PHOTOGRAPHS.values())
-        crops = (
-            photograph_crops(names[number % len(names)], count, size, 1000 * seed + number, channels)
-            for number, count in enumerate(counts)
-        )
-        return [_as_frames(pictures, size, channels) for pictures in crops]
+        turns = enumerate(zip(cycle(PHOTOGRAPHS), counts, strict=False))
+        return [draw(source, count, size, channels, 1000 * seed + number) for number, (source, count) in turns]
     pool, needed = _test_pictures(CIFAR10, data_dir), sum(counts)
     if needed > len(pool):
         raise DataError(

@@ -78,9 +78,8 @@ def build_model(directory: Path) -> SavedModel:
     """
     values = read_settings(directory)
     try:
-        settings = from_dict(ModelConfig, values["model"])
         return SavedModel(
-            network=settings.build(FrameFormat(**values["frame"])),
+            network=from_dict(ModelConfig, values["model"]).build(FrameFormat(**values["frame"])),
             name=str(values["name"]),
             data=None if values["data"] is None else from_dict(DataConfig, values["data"]),
             seed=int(values["seed"]),
@@ -189,12 +188,10 @@ def fingerprint(network: EpisodicModel) -> str:
     """Sixteen hexadecimal digits that change with everything a memory depends on: the encoder and what follows it, and
     the memory's kind and prior. Another decoder leaves them as they are, for the memories written stay valid."""
     tensors = {name: tensor for name, tensor in network.state_dict().items() if not name.startswith("decoder.")}
-    memory = getattr(network, "memory", None)
-    if memory is not None:
+    if (memory := getattr(network, "memory", None)) is not None:
         # What is trained of the prior is among the weights already.
         fixed = {name: value for name, value in memory.config().items() if name not in (*memory.sizes, *tensors)}
-        choice = fixed.pop("choice", UNIFORM)
-        fixed |= choice.tensors()
+        fixed |= fixed.pop("choice", UNIFORM).tensors()
         tensors |= {
             f"{memory.kind}.{name}": torch.as_tensor(value, dtype=torch.float32) for name, value in fixed.items()
         }

@@ -33,7 +33,6 @@ class DKM(EpisodicModel):
         addresses = memory.address(state, codes)  # dynamic addressing: with the memory as finally written
         bound = memory.bound(codes, state, addresses)
 
-        repeated = repeat_episodes(frames, copies)
         mean = repeat_episodes(addresses.weight_mean.squeeze(-2), copies)  # [B, T, K]
         weights = mean + address_var.sqrt() * torch.randn_like(mean)
         rows, cov = (repeat_episodes(x.squeeze(-3), copies) for x in (state.row_mean, state.row_cov))
@@ -46,11 +45,8 @@ class DKM(EpisodicModel):
         if self.config.autoencoder and self.training:
             extra = repeat_episodes(self.score(codes, frames), copies)
         return Evidence(
-            log_likelihood=self.score(read, repeated),
-            divergences={
-                "kl_weights": repeat_episodes(bound.kl_weights, copies),
-                "kl_rows": repeat_episodes(bound.kl_rows, copies),
-            },
+            log_likelihood=self.score(read, repeat_episodes(frames, copies)),
+            divergences={name: repeat_episodes(getattr(bound, name), copies) for name in ("kl_weights", "kl_rows")},
             episode_length=frames.shape[1],
             extra_objective=extra,
         )

@@ -1,11 +1,9 @@
 """The one reader of what vbmem 0.1 wrote: model directories of version 1, and runs with their best.safetensors."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vbmem.data.settings import DataConfig
 from vbmem.files import read_tensors
 from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import FORMAT, digest, facts_of_training
@@ -30,13 +28,9 @@ def _upgraded_model(values: dict[str, Any]) -> dict[str, Any]:
     card, data = values["card"], None
     if "data" in card:
         batch_size, episode_length = map(int, card.get("episodes", "16 x 64").split(" x "))
-        data = DataConfig(
-            str(card["data"]),
-            binary=values["frame"]["likelihood"] == "bernoulli",
-            batch_size=batch_size,
-            episode_length=episode_length,
-        )
-    return {"sizes": {}, **values, "data": data and asdict(data), "seed": int(card.get("seed", 0))}
+        data = {"dataset": str(card["data"]), "batch_size": batch_size, "episode_length": episode_length}
+        data["binary"] = values["frame"]["likelihood"] == "bernoulli"
+    return {"sizes": {}, **values, "data": data, "seed": int(card.get("seed", 0))}
 
 
 def _upgraded_run(values: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from vbmem.models.base import EpisodicModel
@@ -138,7 +138,13 @@ def from_dict(kind: type[Settings], values: dict[str, Any]) -> Settings:
         ValueError: for an unknown kind of model or an unknown setting.
     """
     if kind is ModelConfig:
-        kind, values = _of_any_model(values)
+        model, values = values.get("kind"), {name: value for name, value in values.items() if name != "kind"}
+        if model not in ModelConfig.kinds:
+            raise ValueError(
+                f"unknown kind of model {model!r}; known are {', '.join(ModelConfig.kinds)}; import the module that "
+                "defines another"
+            )
+        kind = cast(type[Settings], ModelConfig.kinds[model])
     hints = get_type_hints(kind)
     if unknown := set(values) - {field.name for field in fields(kind)}:  # type: ignore[arg-type]
         raise ValueError(f"unknown settings {', '.join(sorted(unknown))}; was this saved by a newer vbmem?")
@@ -149,22 +155,10 @@ def _of_type(hint: Any, value: Any) -> Any:
     """The value of a setting: settings within settings are stored as a dictionary, several of them as a list."""
     match value:
         case dict():
-            kind: Any = next(
-                filter(is_dataclass, (hint, *get_args(hint)))
-            )  # of an optional one, that which is not None
+            # Of an optional one, that which is not None.
+            kind: Any = next(filter(is_dataclass, (hint, *get_args(hint))))
             return from_dict(kind, value)
         case list() | tuple():
             return tuple(_of_type(get_args(hint)[0], item) for item in value)
         case _:
             return value
-
-
-def _of_any_model(values: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The class of a model's settings, and those without their kind."""
-    values = dict(values)
-    if (kind := values.pop("kind", None)) not in ModelConfig.kinds:
-        raise ValueError(
-            f"unknown kind of model {kind!r}; known are {', '.join(ModelConfig.kinds)}; import the module that defines "
-            "another"
-        )
-    return ModelConfig.kinds[kind], values

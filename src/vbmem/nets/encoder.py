@@ -1,7 +1,5 @@
 """From frames to embeddings."""
 
-from itertools import chain
-
 from torch import Tensor, nn
 
 from vbmem.nets.blocks import BlockParts, ResidualBlock, check_frame
@@ -37,9 +35,8 @@ class Encoder(nn.Module):
         self.frame_shape = (frame.channels, frame.size, frame.size)
         *larger_sizes, last_size = feature_sizes(frame.size)
         inputs = [frame.channels] + [filters] * (len(larger_sizes) - 1)
-        self.blocks = nn.Sequential(
-            *chain.from_iterable((halving_conv(n, filters), ResidualBlock(filters, parts)) for n in inputs)
-        )
+        layers = [layer for n in inputs for layer in (halving_conv(n, filters), ResidualBlock(filters, parts))]
+        self.blocks = nn.Sequential(*layers)
         self.to_embedding = dense(filters * last_size**2, embedding_size, bias=False)
 
     def forward(self, frames: Tensor) -> Tensor:

@@ -35,16 +35,12 @@ class AlignedConv2d(nn.Conv2d):
 
 def halving_conv(inputs: int, filters: int) -> nn.Conv2d:
     """Glorot-normal 4x4 convolution with stride 2 and no padding: side n becomes n // 2 - 1."""
-    layer = AlignedConv2d(inputs, filters, kernel_size=4, stride=2)
-    _glorot_normal_(layer.weight)
-    return _with_zero_bias(layer)
+    return _glorot_normal(AlignedConv2d(inputs, filters, kernel_size=4, stride=2))
 
 
 def doubling_conv(filters: int) -> nn.ConvTranspose2d:
     """Glorot-normal 4x4 transposed convolution with stride 2: side n becomes 2 n."""
-    layer = nn.ConvTranspose2d(filters, filters, kernel_size=4, stride=2, padding=1)
-    _glorot_normal_(layer.weight)
-    return _with_zero_bias(layer)
+    return _glorot_normal(nn.ConvTranspose2d(filters, filters, kernel_size=4, stride=2, padding=1))
 
 
 class CancelledBiasConv2d(nn.Conv2d):
@@ -62,9 +58,8 @@ def residual_conv(filters: int, *, before_batch_norm: bool) -> nn.Conv2d:
     the factor 1.3 makes up for the cut (1.3 * TRUNCATED_STD**2 is 1.006).
     """
     kind = CancelledBiasConv2d if before_batch_norm else nn.Conv2d
-    layer = kind(filters, filters, kernel_size=3, padding=1)
-    _truncated_normal_(layer.weight, std=math.sqrt(1.3 * 2 / (filters * 3 * 3)))
-    return _with_zero_bias(layer)
+    std = math.sqrt(1.3 * 2 / (filters * 3 * 3))
+    return _truncated_normal(kind(filters, filters, kernel_size=3, padding=1), std)
 
 
 def parallel_pointwise_convs(inputs: int, outputs: int, count: int) -> nn.Conv2d:
@@ -79,16 +74,17 @@ def parallel_pointwise_convs(inputs: int, outputs: int, count: int) -> nn.Conv2d
     return _with_zero_bias(layer)
 
 
-def _glorot_normal_(kernel: Tensor) -> None:
-    """Fill with truncated normal draws of standard deviation sqrt(2 / (fan_in + fan_out)) after the cut."""
-    inputs, outputs, height, width = kernel.shape  # or outputs first: the rule is symmetric
+def _glorot_normal(layer: Layer) -> Layer:
+    """The layer, its weights truncated normal with standard deviation sqrt(2 / (fan_in + fan_out)) after the cut."""
+    inputs, outputs, height, width = layer.weight.shape  # or outputs first: the rule is symmetric
     std = math.sqrt(2 / ((inputs + outputs) * height * width))
-    _truncated_normal_(kernel, std=std / TRUNCATED_STD)
+    return _truncated_normal(layer, std / TRUNCATED_STD)
 
 
-def _truncated_normal_(weight: Tensor, std: float) -> None:
-    """Fill with draws of N(0, std^2) that lie within two standard deviations."""
-    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
+def _truncated_normal(layer: Layer, std: float) -> Layer:
+    """The layer, its weights draws of N(0, std^2) that lie within two standard deviations."""
+    nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
+    return _with_zero_bias(layer)
 
 
 def _with_zero_bias(layer: Layer) -> Layer:

@@ -144,17 +144,16 @@ class Trainer:
     def _validate(self, batches: Tensor) -> tuple[dict[str, float], bool]:
         """The bound on the validation pictures, and whether it is the best so far; the best weights are kept."""
         progress = self.progress
-        with self.step.averaged():
-            try:
-                with self.fresh_statistics(batches):
-                    validated = self.validate(progress.epoch - 1)
-                    bound = validated["elbo_per_frame"]
-                    better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
-                    if better:
-                        progress.best, progress.best_epoch = bound, progress.stage_epoch
-                        self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-            except NumericalError:  # as bad as a NaN, which is what CUDA gives
-                return {"elbo_per_frame": math.nan, "standard_error": math.nan}, False
+        try:
+            with self.step.averaged(), self.fresh_statistics(batches):
+                validated = self.validate(progress.epoch - 1)
+                bound = validated["elbo_per_frame"]
+                better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
+                if better:
+                    progress.best, progress.best_epoch = bound, progress.stage_epoch
+                    self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        except NumericalError:  # as bad as a NaN, which is what CUDA gives
+            return {"elbo_per_frame": math.nan, "standard_error": math.nan}, False
         return validated, better
 
     def _look(self, display: Display, started: float, first: int) -> None:

@@ -43,32 +43,24 @@ def decode(faces: Path, partition: Path, identities: Path | None, progress: bool
         identities: lines "000001.jpg 2880" with the number of the person, used as the label.
         progress: show progress bars.
     """
-    names = _names_of_parts(partition)
-    images = [_faces(faces, part, progress) for part in names]
-    people: list[Labels | None] = [None] * 3 if identities is None else _people(identities, names)
-    return ImageSet("celeba", images[0], people[0], images[2], people[2], images[1], people[1])
-
-
-def _names_of_parts(partition: Path) -> list[list[str]]:
-    part_of = _numbers_by_file(partition)
-    names = [[name for name, part in part_of.items() if part == number] for number in range(3)]
     with reading(partition):
+        part_of = _numbers_by_file(partition)
+        names = [[name for name, part in part_of.items() if part == number] for number in range(3)]
         if not all(names):
             raise ValueError("it does not fill the parts 0, 1 and 2")
-    return names
-
-
-def _people(identities: Path, names: list[list[str]]) -> list[Labels | None]:
-    person_of = _numbers_by_file(identities)
-    with reading(identities):
-        return [np.array([person_of[name] for name in part]) for part in names]
+    images = [_faces(faces, part, progress) for part in names]
+    people: list[Labels | None] = [None] * 3
+    if identities is not None:
+        with reading(identities):
+            person_of = _numbers_by_file(identities)
+            people = [np.array([person_of[name] for name in part]) for part in names]
+    return ImageSet("celeba", images[0], people[0], images[2], people[2], images[1], people[1])
 
 
 def _numbers_by_file(path: Path) -> dict[str, int]:
     """The official lists: a file name and a whole number on every line."""
-    with reading(path):
-        lines = [line.split() for line in path.read_text().splitlines()]
-        return {name: int(number) for name, number in lines}
+    lines = [line.split() for line in path.read_text().splitlines()]
+    return {name: int(number) for name, number in lines}
 
 
 def _faces(path: Path, names: list[str], progress: bool) -> Images:

@@ -30,19 +30,13 @@ def decode(archive: Path) -> ImageSet:
     with reading(archive):
         with tarfile.open(archive, "r|gz") as tar:
             for member in tar:
-                if member.isfile() and member.name in (*TRAIN, TEST):
-                    file = tar.extractfile(member)
-                    assert file is not None  # only links and folders have none
+                wanted = member.isfile() and member.name in (*TRAIN, TEST)
+                if wanted and (file := tar.extractfile(member)):
                     batches[member.name] = _batch(file)
         if missing := {*TRAIN, TEST} - batches.keys():
             raise ValueError(f"it lacks {min(missing)}")
-    train = [batches[name] for name in TRAIN]
-    return ImageSet(
-        "cifar10",
-        np.concatenate([images for images, _ in train]),
-        np.concatenate([labels for _, labels in train]),
-        *batches[TEST],
-    )
+    images, labels = map(np.concatenate, zip(*(batches[name] for name in TRAIN), strict=True))
+    return ImageSet("cifar10", images, labels, *batches[TEST])
 
 
 def _batch(file: IO[bytes]) -> tuple[Images, Labels]:
@@ -63,7 +57,6 @@ class _ArrayUnpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return self._allowed[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no image batch needs") from None
+        if (module, name) not in self._allowed:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no image batch needs")
+        return self._allowed[module, name]

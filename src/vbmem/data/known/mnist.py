@@ -10,12 +10,7 @@ from vbmem.data.download import Archive, fetch
 from vbmem.data.image_set import Images, ImageSet, with_channel_axis
 from vbmem.files import reading
 
-FILES = (
-    "train-images-idx3-ubyte.gz",
-    "train-labels-idx1-ubyte.gz",
-    "t10k-images-idx3-ubyte.gz",
-    "t10k-labels-idx1-ubyte.gz",
-)
+FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
 
 
 def _archives(name: str, base_url: str, *md5s: str) -> list[Archive]:

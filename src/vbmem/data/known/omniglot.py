@@ -18,22 +18,19 @@ from vbmem.files import reading
 from vbmem.progress import track
 
 SIZE = 28
-BACKGROUND, EVALUATION = (
-    Archive(
-        url=f"https://raw.githubusercontent.com/brendenlake/omniglot/master/python/{file}",
-        md5=md5,
-        file=f"omniglot/{file}",
-    )
-    for file, md5 in [
-        ("images_background.zip", "68d2efa1b9178cc56df9314c21c6e718"),
-        ("images_evaluation.zip", "6b91aef0f799c5bb55b94e3f2daec811"),
-    ]
-)
+BASE_URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
+
+
+def _archive(file: str, md5: str) -> Archive:
+    return Archive(BASE_URL + file, md5, f"omniglot/{file}")
+
+
+BACKGROUND = _archive("images_background.zip", "68d2efa1b9178cc56df9314c21c6e718")
+EVALUATION = _archive("images_evaluation.zip", "6b91aef0f799c5bb55b94e3f2daec811")
 
 
 def load(data_dir: Path, progress: bool) -> ImageSet:
-    background = fetch(BACKGROUND, data_dir, progress)
-    evaluation = fetch(EVALUATION, data_dir, progress)
+    background, evaluation = (fetch(archive, data_dir, progress) for archive in (BACKGROUND, EVALUATION))
     return decode(background, evaluation, progress)
 
 
