@@ -86,7 +86,7 @@ def build_model(directory: Path) -> SavedModel:
             sizes=dict(values["sizes"]),
             card=dict(values["card"]),
         )
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         raise ModelError(f"{directory / SETTINGS} describes no model this vbmem can build: {reason}") from error
 
