@@ -83,12 +83,13 @@ class WrittenMemory:
             cluster: draw from this one only; of a tree, from this one of its first partition.
             sample: draw memory and codes; otherwise their means.
         """
+        check_size("count", count)
         first = None
         if cluster is not None:
             if not 0 <= cluster < self.empty.layout[0]:
                 raise ValueError(f"cluster must lie in 0 .. {self.empty.layout[0] - 1}, got {cluster}")
-            first = torch.full((check_size("count", count),), cluster, device=self.state.loc_var.device)
-        clusters = self.choice.sample(check_size("count", count), generator, first=first)
+            first = torch.full((count,), cluster, device=self.state.loc_var.device)
+        clusters = self.choice.sample(count, generator, first=first)
         clusters = clusters.reshape(*self.state.loc_var.shape[:-1], count)
         return self.empty.sample(self.state, count, generator, clusters=clusters, sample=sample)
 
