@@ -57,7 +57,7 @@ def check_shape(name: str, value: float | Tensor, *expected: int) -> None:
 
 
 def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> None:
-    """codes [.., T, C] floating and finite, T >= 1; mask [.., T] boolean on the same device."""
+    """codes [.., T, C] floating and finite, T >= 1; mask [.., T] boolean, or weights, on the same device."""
     if not isinstance(codes, Tensor):
         raise ValueError(f"codes must be a torch.Tensor, got {type(codes).__name__}; torch.as_tensor makes one")
     if codes.dtype not in (torch.float32, torch.float64):
@@ -71,8 +71,10 @@ def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> No
     if mask is not None:
         if not isinstance(mask, Tensor):
             raise ValueError(f"mask must be a torch.Tensor, got {type(mask).__name__}")
-        if mask.dtype != torch.bool:
-            raise ValueError(f"mask must be boolean (True where a frame counts), got {mask.dtype}")
+        if mask.dtype not in (torch.bool, codes.dtype):
+            raise ValueError(
+                f"mask must be boolean (True where a frame counts), or weights of type {codes.dtype}, got {mask.dtype}"
+            )
         if mask.shape != codes.shape[:-1]:
             raise ValueError(
                 f"mask must have the shape {list(codes.shape[:-1])}, one entry a frame, got {list(mask.shape)}"
@@ -81,21 +83,21 @@ def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> No
             raise ValueError(f"codes are on {codes.device} but the mask is on {mask.device}; move one of them")
     if may_wait(codes):
         finite = codes.isfinite().all(-1)
-        if not bool((finite if mask is None else finite | ~mask).all()):
+        if not bool((finite if mask is None else finite | (mask == 0)).all()):
             raise NonFiniteError("codes hold NaN or infinity; mask those frames out or mend them first")
+        if mask is not None and not bool((mask >= 0).all() & mask.isfinite().all()):
+            raise ValueError("the weights of frames must be finite and not negative")
 
 
-def check_state(state: MemoryState, codes: Tensor, clusters: int, rows: int) -> None:
+def check_state(state: MemoryState, codes: Tensor, clusters: int, rows: int, located: bool) -> None:
     """A state of these sizes that goes together with codes [.., T, C] in the engine's layout."""
-    tensor, code_size = state.row_mean, codes.shape[-1]
-    if tuple(tensor.shape[-3:]) != (clusters, rows, code_size):
+    tensor, code_size, rows = state.row_mean, codes.shape[-1], rows + located
+    if tuple(tensor.shape[-3:]) != (clusters, rows, code_size) or state.located != located:
         raise ValueError(
             f"the state belongs to another memory: its rows have the shape {list(tensor.shape[-3:])}, expected "
-            f"[{clusters}, {rows}, {code_size}] (clusters, rows, code size)"
+            f"[{clusters}, {rows}, {code_size}] (clusters, rows{' with the location' * located}, code size)"
         )
     check_shape("row_cov", state.row_cov, clusters, rows, rows)
-    check_shape("loc_mean", state.loc_mean, clusters, code_size)
-    check_shape("loc_var", state.loc_var, clusters)
     if tensor.dtype != codes.dtype or tensor.device != codes.device:
         raise ValueError(
             f"codes are {codes.dtype} on {codes.device} but the state is {tensor.dtype} on {tensor.device}; "

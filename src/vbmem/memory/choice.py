@@ -57,9 +57,12 @@ class Choice(ABC):
         return (log_likelihood + self.log_prior(clusters, log_likelihood).unsqueeze(-1)).softmax(-2)
 
     def kl(self, assignment: Tensor) -> Tensor:
-        """sum_t KL(q(s_t) || p(s)): theta [.., T, H], 0 where a frame is masked -> [..]."""
+        """sum_t KL(q(s_t) || p(s)): theta [.., T, H], 0 where a frame is masked, and where it has a weight, times that
+        -> [..]."""
         # Not xlogy: where a softmax has underflowed to 0, the gradient of that is infinite.
-        log_theta = assignment.clamp_min(torch.finfo(assignment.dtype).tiny).log()
+        tiny = torch.finfo(assignment.dtype).tiny
+        log_weight = assignment.sum(-1, keepdim=True).clamp_min(tiny).log()
+        log_theta = assignment.clamp_min(tiny).log() - log_weight
         log_prior = self.log_prior(assignment.shape[-1], assignment).unsqueeze(-2)
         return (assignment * (log_theta - log_prior)).sum((-1, -2))
 

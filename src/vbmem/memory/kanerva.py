@@ -57,6 +57,7 @@ class KanervaMemory(Memory):
     row_mean: Scale = None  # type: ignore[assignment]
 
     kind = "kanerva"
+    _noises = ("global",)
     _online_step = staticmethod(online_step)
 
     def __post_init__(self) -> None:
@@ -79,9 +80,9 @@ class KanervaMemory(Memory):
         rows, cov = state.row_mean.squeeze(-3), state.row_cov.squeeze(-3)
         weights = []
         for code in codes.split(1, dim=-2):  # [.., 1, C]
-            weight, rows, cov = self._online_step(code, rows, cov, prior.noise_var)
+            weight, rows, cov = self._online_step(code, rows, cov, prior.noise_scale)
             weights.append(weight)
-        state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), state.loc_mean, state.loc_var)
+        state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), located=False)
         return state, self._addresses(torch.cat(weights, dim=-2))
 
     @full_precision
@@ -95,11 +96,11 @@ class KanervaMemory(Memory):
         rows = state.row_mean.squeeze(-3)
         precision, natural = prior.row_precision.squeeze(-3), prior.row_natural.squeeze(-3)
         for _ in range(check_size("iterations", iterations)):
-            weights = _project(codes, rows, prior.noise_var)
-            fitted = precision + weights.mT @ weights / prior.noise_var
+            weights = _project(codes, rows, prior.noise_scale)
+            fitted = precision + weights.mT @ weights / prior.noise_scale
             cov, _ = inverse_and_logdet(fitted, "the precision of the memory rows")
-            rows = cov @ (natural + weights.mT @ codes / prior.noise_var)
-        state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), state.loc_mean, state.loc_var)
+            rows = cov @ (natural + weights.mT @ codes / prior.noise_scale)
+        state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), located=False)
         return state, self._addresses(weights)
 
     def resize(self, **sizes: int) -> KanervaMemory:
@@ -111,7 +112,7 @@ class KanervaMemory(Memory):
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
         """Dynamic addressing: the least-squares weights of each frame given a written memory."""
         codes, mask, prior, _ = self._enter(codes, state, mask)
-        return self._addresses(_project(codes, state.row_mean.squeeze(-3), prior.noise_var), mask)
+        return self._addresses(_project(codes, state.row_mean.squeeze(-3), prior.noise_scale), mask)
 
     def _addresses(self, weights: Tensor, mask: Tensor | None = None) -> Addresses:
         """q(w) = N(weights, address_var I) in the one cluster there is."""

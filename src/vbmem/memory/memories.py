@@ -28,8 +28,8 @@ class GaussianMemory(VariationalMemory):
     Args:
         code_size: C, the size of a code.
         rows: K, the factor rows of M.
-        noise_var: sigma_z^2.
-        row_var: U_0, a number times I or a matrix [.., K, K].
+        noise_var: sigma_z^2, a number, one for every feature [C], or for every cluster and feature [H, C].
+        row_var: U_0, a number times I, one for every row [K], or a matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C].
     """
 
@@ -47,7 +47,7 @@ class CategoricalMemory(VariationalMemory):
     Args:
         code_size: C, the size of a code.
         rows: K, the rows of M, each a cluster.
-        noise_var: sigma_z^2.
+        noise_var: sigma_z^2, a number, one for every feature [C], or for every cluster and feature [H, C].
         row_var: u_0, a number or one for every row [.., K].
         row_mean: R_0, a number or [.., K, C].
         choice: p(s), which row a frame uses; uniform, as in the paper.
@@ -57,12 +57,10 @@ class CategoricalMemory(VariationalMemory):
     choice: Choice = UNIFORM
 
     kind = "categorical"
+    located = True
+    _rows_are_factors = False
     default_start = "data"
     default_iterations = 2
-
-    @property
-    def _row_var_shape(self) -> tuple[int, ...]:
-        return (self.rows,)  # the diagonal of U_0
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -78,7 +76,7 @@ class CategoricalMemory(VariationalMemory):
         return row_mean, row_var if row_var.ndim else row_var.unsqueeze(-1)
 
     def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
-        return empty.row_cov, torch.full_like(empty.loc_var, 1 / self.code_size)
+        return empty.factor_cov, torch.full_like(empty.loc_var, 1 / self.code_size)
 
 
 @dataclass(repr=False, eq=False)
@@ -88,11 +86,12 @@ class ShiftedGaussianMemory(LocatedMemory, VariationalMemory):
     Args:
         code_size: C, the size of a code.
         rows: K, the factor rows of M.
-        noise_var: sigma_z^2.
-        row_var: U_0, a number times I or a matrix [.., K, K].
+        noise_var: sigma_z^2, a number, one for every feature [C], or for every cluster and feature [H, C].
+        row_var: U_0, a number times I, one for every row [K], or a matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C].
         loc_var: v_b0 of the location.
         loc_mean: mu_b0 of the location, a number or [.., C].
+        factorised: q(M, b) = q(M) q(b), as the paper has it; by default rows and location are one matrix.
     """
 
     kind = "shifted"
@@ -111,11 +110,12 @@ class MixtureMemory(LocatedMemory, VariationalMemory):
         code_size: C, the size of a code.
         rows: K, the factor rows of a cluster; 0 for round clusters.
         clusters: H.
-        noise_var: sigma_z^2, by default 0.2 K.
-        row_var: U_0, a number times I or a matrix [.., K, K].
+        noise_var: sigma_z^2, by default 0.2 K; a number, or [C], or [H, C].
+        row_var: U_0, a number times I, one for every row [K], or a matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C], the same for every cluster.
         loc_var: v_b0 of the clusters' locations, by default 0.4 K.
         loc_mean: mu_b0, a number or [.., C], the same for every cluster.
+        factorised: q(M, b) = q(M) q(b), as the paper has it; by default rows and location are one matrix.
         choice: p(s), which cluster a frame comes from; uniform, as in the paper.
     """
 
@@ -143,9 +143,9 @@ class MixtureMemory(LocatedMemory, VariationalMemory):
         return 1 / part_size
 
     def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
-        rows, part_size = empty.row_mean.shape[-2:]
-        identity = torch.eye(rows, dtype=empty.row_cov.dtype, device=empty.row_cov.device)
-        return (identity / part_size).expand_as(empty.row_cov), empty.loc_var
+        cov, part_size = empty.factor_cov, empty.row_mean.shape[-1]
+        identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
+        return (identity / part_size).expand_as(cov), empty.loc_var
 
 
 @dataclass(repr=False, eq=False)
@@ -159,11 +159,12 @@ class TreeMemory(MixtureMemory):
         rows: K, the factor rows of a cluster.
         clusters: H, of every partition.
         partitions: G, a divisor of C.
-        noise_var: sigma_z^2, by default 0.2 K.
-        row_var: U_0, a number times I or a matrix [.., K, K].
+        noise_var: sigma_z^2, by default 0.2 K; a number, or [C], or [H, C].
+        row_var: U_0, a number times I, one for every row [K], or a matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C], the same for every cluster.
         loc_var: v_b0 of the clusters' locations, by default 0.4 K.
         loc_mean: mu_b0, a number or [.., C], the same for every cluster.
+        factorised: q(M, b) = q(M) q(b), as the paper has it; by default rows and location are one matrix.
         choice: p(s), which cluster a frame comes from, for every partition by itself; uniform, as in the paper.
     """
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
 from vbmem.linalg import inverse_and_logdet
 from vbmem.memory import engine
+from vbmem.memory.density import log_densities
 from vbmem.memory.checks import (
     check_clusters,
     check_codes,
@@ -25,6 +26,7 @@ from vbmem.memory.choice import UNIFORM, Predictive
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
 
 Scale = float | Tensor
+Noise = Literal["global", "feature", "cluster"]
 
 
 @dataclass(repr=False, eq=False)
@@ -36,8 +38,10 @@ class Memory(ABC):
     Args:
         code_size: C, the size of a code.
         rows: K, the factor rows of a cluster.
-        noise_var: sigma_z^2, a positive number (or a scalar tensor, which may be trained).
-        row_var: U_0, a number times I or a matrix [.., K, K].
+        noise_var: sigma_z^2, a positive number (or a scalar tensor, which may be trained); or one for every feature [C];
+            or for every cluster and feature [H, C]. Where it differs by feature, so do the rows, in proportion: the
+            scales below are then what they are in the mean over all features.
+        row_var: U_0, a number times I, one for every row [K], or a matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C], the same for every cluster.
     """
 
@@ -52,12 +56,17 @@ class Memory(ABC):
     clusters = 1
     partitions = 1
     choice = UNIFORM
+    factorised = False
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Memory]]] = {}
     """Every memory there is by its kind, so that a file or a setting can name it."""
     sizes: ClassVar[tuple[str, ...]] = ("code_size", "rows")
     fewest_rows: ClassVar[int] = 1
+    located: ClassVar[bool] = False
+    """Whether clusters have locations."""
+    _rows_are_factors: ClassVar[bool] = True
+    _noises: ClassVar[tuple[Noise, ...]] = get_args(Noise)
     _bound = staticmethod(engine.bound_of_codes)
 
     def __init_subclass__(cls) -> None:
@@ -69,15 +78,20 @@ class Memory(ABC):
             check_size(name, getattr(self, name), least=self.fewest_rows if name == "rows" else 1)
         self.choice.log_prior(self.layout[0], torch.empty(()))
         check_positive("noise_var", self.noise_var)
-        check_positive("row_var", self.row_var, diagonal=len(self._row_var_shape) == 2)
-        if isinstance(self.noise_var, Tensor) and self.noise_var.ndim:
-            raise ValueError(f"noise_var must be one number, got a tensor of shape {list(self.noise_var.shape)}")
-        check_shape("row_var", self.row_var, *self._row_var_shape)
+        self._check_noise()
+        matrix = isinstance(self.row_var, Tensor) and self.row_var.ndim > 1 and self._rows_are_factors
+        check_positive("row_var", self.row_var, diagonal=matrix)
+        check_shape("row_var", self.row_var, *(self.rows, self.rows) if matrix else (self.rows,))
         check_shape("row_mean", self.row_mean, self.rows, self.code_size)
 
-    @property
-    def _row_var_shape(self) -> tuple[int, ...]:
-        return self.rows, self.rows
+    def _check_noise(self) -> None:
+        shapes = {"global": (), "feature": (self.code_size,), "cluster": (self.layout[0], self.code_size)}
+        known = [shapes[noise] for noise in self._noises]
+        shape = tuple(self.noise_var.shape) if isinstance(self.noise_var, Tensor) else ()
+        if shape not in known:
+            others = " or ".join(str(list(other)) for other in known[1:])
+            expected = "one number" + f", or a tensor of shape {others}" * bool(others)
+            raise ValueError(f"noise_var must be {expected}, got a tensor of shape {list(shape)}")
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={getattr(self, name)}" for name in self.sizes)
@@ -110,20 +124,30 @@ class Memory(ABC):
 
     def prior(self, like: Tensor) -> Prior:
         """The prior as the engine takes it, with the dtype and device of `like`."""
+        noise_var = as_tensor(self.noise_var, like)
+        noise_var = noise_var.expand(torch.broadcast_shapes(noise_var.shape, (1, self.code_size)))
         row_mean, row_var = self._row_prior(like)
         locations = self._location_prior(like)
         if locations is not None:
             locations = self.split(locations[0]), self.lift(locations[1], -2)
         rows = self.split(row_mean).unsqueeze(-3), self.lift(row_var, -3).unsqueeze(-3)
-        return Prior.of(as_tensor(self.noise_var, like), rows, locations, self.choice)
+        numbers = not any(isinstance(x, Tensor) and x.ndim for x in (self.row_mean, self.row_var))
+        return Prior.of(
+            self.split(noise_var),
+            rows,
+            locations,
+            self.choice,
+            factorised=self.factorised,
+            round=numbers and not isinstance(self.row_mean, Tensor) and self.row_mean == 0 and self.layout[1] > 0,
+        )
 
     def _row_prior(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """R_0 [.., K, C] and U_0 [.., K, K]."""
         row_mean, row_var = as_tensor(self.row_mean, like), as_tensor(self.row_var, like)
         if row_mean.ndim == 0:
             row_mean = row_mean.expand(self.rows, self.code_size)
-        if row_var.ndim == 0:
-            row_var = row_var * torch.eye(self.rows, dtype=like.dtype, device=like.device)
+        if row_var.ndim < 2:
+            row_var = row_var.expand(self.rows).diag_embed()
         return row_mean, row_var
 
     def _location_prior(self, like: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -167,25 +191,14 @@ class Memory(ABC):
 
     def check(self, state: MemoryState) -> None:
         """Raise ValueError unless the state is one of this memory's sizes."""
-        check_state(state, self.split(state.row_mean.new_empty(1, self.code_size)), *self.layout)
+        check_state(state, self.split(state.row_mean.new_empty(1, self.code_size)), *self.layout, self.located)
 
     def _state_of(self, prior: Prior, batch: tuple[int, ...]) -> MemoryState:
-        clusters, rows = self.layout
-        part_size = prior.loc_mean.shape[-1]
-        batch = torch.broadcast_shapes(
-            batch,
-            prior.row_mean.shape[:-3],
-            prior.row_precision.shape[:-3],
-            prior.loc_mean.shape[:-2],
-            prior.loc_var.shape[:-1],
-        )
         row_cov, _ = inverse_and_logdet(prior.row_precision, "the prior precision of the rows")
-        return MemoryState(
-            row_mean=prior.row_mean.expand(*batch, clusters, rows, part_size),
-            row_cov=row_cov.expand(*batch, clusters, rows, rows),
-            loc_mean=prior.loc_mean.expand(*batch, clusters, part_size),
-            loc_var=prior.loc_var.expand(*batch, clusters),
-        )
+        batch = torch.broadcast_shapes(batch, prior.row_mean.shape[:-3], row_cov.shape[:-3])
+        sizes = (*batch, self.layout[0])
+        row_mean, row_cov = (x.expand(*sizes, *x.shape[-2:]) for x in (prior.row_mean, row_cov))
+        return MemoryState(row_mean, row_cov, prior.located)
 
     def _enter(
         self, codes: Tensor, state: object = None, mask: Tensor | None = None
@@ -198,15 +211,16 @@ class Memory(ABC):
         check_codes(codes, self.code_size, mask)
         prior, parts = self.prior(codes), self.split(codes)
         if isinstance(state, MemoryState):  # a write may also start from elsewhere
-            check_state(state, parts, *self.layout)
+            check_state(state, parts, *self.layout, self.located)
         if mask is None:
             centre = parts.detach().mean(-2, keepdim=True)
         else:
             mask = self.lift(mask, -2)
-            parts = parts.where(mask.unsqueeze(-1), 0)  # NaN in a masked frame must not reach a sum
-            frames = mask.sum(-1, keepdim=True).clamp_min(1).unsqueeze(-1)
+            counts = (mask > 0).unsqueeze(-1)
+            parts = parts.where(counts, 0)  # NaN in a masked frame must not reach a sum
+            frames = counts.sum(-2, keepdim=True).clamp_min(1)
             centre = parts.detach().sum(-2, keepdim=True) / frames
-        if not prior.has_location:
+        if not prior.located:
             centre = torch.zeros_like(centre)
         return parts - centre, mask, prior.translate(-centre), centre
 
@@ -225,7 +239,7 @@ class Memory(ABC):
 
         Frames that were masked in the write have assignments of 0 and do not count.
         """
-        written = self.reduce(addresses.assignment.sum(-1), -2) > 0  # the mask of the write, [.., T]
+        written = self.reduce(addresses.assignment.sum(-1), -2) > 0  # the frames that counted in the write, [.., T]
         codes = codes.expand(*written.shape, self.code_size)
         parts, _, prior, centre = self._enter(codes, state, written)
         if code_var is not None:
@@ -250,12 +264,13 @@ class Memory(ABC):
     def log_densities(self, state: MemoryState, codes: Tensor) -> Tensor:
         """Log density of every code under every cluster, in nats: [.., T, H], for the tree [.., G, T, H].
 
-        The uncertainty of q(M) and q(b) is integrated out. Exact for a categorical memory; with rows, the variance
-        w'Uw that q(M) adds is replaced by its mean tr U, which keeps each cluster's mean and covariance exact but
-        makes it Gaussian.
+        The uncertainty of q(M) is integrated out, as the weights w are; see `density`.
         """
         parts, _, prior, centre = self._enter(codes, state)
-        return engine.log_densities(parts, state.translate(-centre), prior).mT
+        moved = state.translate(-centre)
+        return log_densities(
+            parts, moved.row_mean, moved.row_cov, prior.noise_var, prior.noise_scale, moved.located
+        ).mT
 
     def log_predictive(self, state: MemoryState, codes: Tensor, choice: Predictive | None = None) -> Tensor:
         """Log density of new codes under the written memory, in nats: [.., T]; see `log_densities`.
@@ -305,12 +320,12 @@ class Memory(ABC):
         """
         check_size("n", n)
         self.check(state)
-        shape, (count, rows) = (*state.loc_var.shape[:-1], n), self.layout
+        shape, (count, rows) = (*state.row_mean.shape[:-3], n), self.layout
         if clusters is None:
-            clusters = self.choice.sample(shape, count, state.loc_var, generator)
+            clusters = self.choice.sample(shape, count, state.row_mean, generator)
         else:
             check_clusters(clusters, shape, count)
-        weights = state.loc_var.new_empty(*shape, rows).normal_(generator=generator)
+        weights = state.row_mean.new_empty(*shape, rows).normal_(generator=generator)
         return self._emit(state, clusters, weights, generator, sample)
 
     @full_precision
@@ -322,7 +337,7 @@ class Memory(ABC):
         Without `sample`, the most probable cluster and the means of all the rest.
         """
         clusters, weights = engine.draw(self.address(state, codes), generator, sample=sample)
-        state = state.translate(state.loc_mean.new_zeros(*clusters.shape[:-1], 1, 1))  # one for every episode
+        state = state.translate(state.row_mean.new_zeros(*clusters.shape[:-1], 1, 1))  # one for every episode
         return self._emit(state, clusters, weights, generator, sample)
 
     def _emit(
@@ -339,6 +354,9 @@ class LocatedMemory(Memory):
     _: KW_ONLY
     loc_var: Scale = 1.0
     loc_mean: Scale = 0.0
+    factorised: bool = False
+
+    located = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

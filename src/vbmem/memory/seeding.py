@@ -77,3 +77,19 @@ def _keep(score: Tensor, mask: Tensor | None) -> Tensor:
 def _take(codes: Tensor, index: Tensor) -> Tensor:
     """codes [.., T, C], index [.., n] -> [.., n, C]."""
     return codes.gather(-2, index.unsqueeze(-1).expand(*index.shape, codes.shape[-1]))
+
+
+def ward_means(codes, count, mask=None):
+    import numpy as np
+    from sklearn.cluster import AgglomerativeClustering
+    out=[]
+    flat=codes.reshape(-1,*codes.shape[-2:])
+    for i,x in enumerate(flat):
+        n=min(count,len(x))
+        l=AgglomerativeClustering(n).fit_predict(x.numpy()) if n>1 else np.zeros(len(x),int)
+        m=torch.stack([x[torch.from_numpy(l==k)].mean(0) for k in range(n)])
+        out.append(m[torch.arange(count)%n])
+    return torch.stack(out).reshape(*codes.shape[:-2],count,-1)
+
+def kmeans_means(codes, count, mask=None, generator=None, next_seed=next_seed):
+    return kmeans_plus_plus(codes,count,mask,generator,next_seed)

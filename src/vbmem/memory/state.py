@@ -1,6 +1,6 @@
 """What the engine passes around: frozen records of tensors, each stating the density it parametrises.
 
-Letters: T frames, H clusters, K rows, C code size; `..` any batch dimensions (the tree memory's partitions are the
+Letters: T frames, H clusters, K factor rows, J of them with the location, C code size; `..` any batch dimensions (the tree memory's partitions are the
 last of them).
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vbmem.linalg import inverse_and_logdet
 
@@ -37,61 +37,134 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class Prior(TensorRecord):
-    """p(M_h) = MN(R_0, U_0, I),  p(b_h) = N(mu_b0, v_b0 I),  p(s),  p(z | s=h, w) = N(M_h'w + b_h, sigma_z^2 I)."""
+    """p(M_h) = MN(R_0, U_0, Psi_h / s),  p(s),  p(z | s=h, w) = N(M_h'w~, Psi_h),  w~ = (w, 1) or, without locations, w.
 
-    noise_var: Tensor  # []               sigma_z^2
-    row_mean: Tensor  # [.., 1, K, C]     R_0
-    row_precision: Tensor  # [.., 1, K, K]     U_0^-1
-    row_natural: Tensor  # [.., 1, K, C]     U_0^-1 R_0
-    row_logdet: Tensor  # [.., 1]           log det U_0
-    loc_mean: Tensor  # [.., 1 or H, C]   mu_b0
-    loc_var: Tensor  # [.., 1 or H]      v_b0
-    has_location: bool  # False: b_h = 0, and the two fields above are zero
+    Rows and noise go together feature by feature, which keeps the rows conjugate: Psi_h is diagonal, s its mean. With
+    the same noise everywhere, Psi = s I, this is the paper's p(M_h) = MN(R_0, U_0, I).
+    """
+
+    noise_var: Tensor  # [.., 1 or H, C]     diagonals of Psi
+    noise_scale: Tensor  # []                  s
+    row_mean: Tensor  # [.., 1 or H, J, C]  R_0
+    row_precision: Tensor  # [.., 1 or H, J, J]  U_0^-1
+    row_natural: Tensor  # [.., 1 or H, J, C]  U_0^-1 R_0
+    row_logdet: Tensor  # [.., 1 or H]        log det U_0
+    located: bool  # the last row is a location b_h
+    factorised: bool  # q(M, b) = q(M) q(b), as in the paper
+    round: bool  # of the factor rows R_0 = 0 and U_0 = u I, so that the prior is the same after a rotation of w
     choice: Choice  # p(s)
 
     @classmethod
     def of(
-        cls, noise_var: Tensor, rows: tuple[Tensor, Tensor], locations: tuple[Tensor, Tensor] | None, choice: Choice
+        cls,
+        noise_var: Tensor,
+        rows: tuple[Tensor, Tensor],
+        locations: tuple[Tensor, Tensor] | None,
+        choice: Choice,
+        *,
+        factorised: bool,
+        round: bool,
     ) -> Prior:
-        """From means and variances: R_0 and U_0 of the rows, mu_b0 and v_b0 of the locations, if there are any."""
+        """From means and variances of the factor rows [.., 1, K, C], [.., 1, K, K] and of the locations, if there are
+        any, [.., 1 or H, C], [.., 1 or H]."""
         row_mean, row_var = rows
         precision, logdet = inverse_and_logdet(row_var, "the prior covariance of the rows (row_var)")
-        nowhere = torch.zeros_like(row_mean[..., :1, :].sum(-2)), torch.zeros_like(logdet)
-        loc_mean, loc_var = nowhere if locations is None else locations
+        if locations is not None:
+            loc_mean, loc_var = locations
+            row_mean = below(row_mean, loc_mean)
+            precision = block_diagonal(precision, 1 / loc_var)
+            logdet = logdet + loc_var.log()
         natural = precision @ row_mean
-        return cls(noise_var, row_mean, precision, natural, logdet, loc_mean, loc_var, locations is not None, choice)
+        located, scale = locations is not None, noise_var.mean()
+        return cls(noise_var, scale, row_mean, precision, natural, logdet, located, factorised, round, choice)
 
     def translate(self, offset: Tensor) -> Prior:
         """The prior of codes moved by `offset` [.., 1, C]."""
-        return replace(self, loc_mean=self.loc_mean + offset)
+        if not self.located:
+            return self
+        row_mean = _moved(self.row_mean, offset)
+        return replace(self, row_mean=row_mean, row_natural=self.row_precision @ row_mean)
 
 
 @dataclass(frozen=True)
 class MemoryState(TensorRecord):
-    """What a memory holds after writing: q(M_h) = MN(R_h, U_h, I) and q(b_h) = N(mu_h, v_h I)."""
+    """What a memory holds after writing: q(M_h) = MN(R_h, U_h, Psi_h / s); for a single noise, MN(R_h, U_h, I).
 
-    row_mean: Tensor  # [.., H, K, C]  R
-    row_cov: Tensor  # [.., H, K, K]  U
-    loc_mean: Tensor  # [.., H, C]     mu_b
-    loc_var: Tensor  # [.., H]        v_b
+    J rows: K factors and, where there are locations, the location as the last.
+    """
+
+    row_mean: Tensor  # [.., H, J, C]  R
+    row_cov: Tensor  # [.., H, J, J]  U
+    located: bool = True
+
+    @classmethod
+    def of(cls, row_mean: Tensor, row_cov: Tensor, loc_mean: Tensor, loc_var: Tensor) -> MemoryState:
+        """From q(M) = MN(R, U, .) of the factors, [.., H, K, C] and [.., H, K, K], and q(b) = N(mu, v .) of the
+        locations, [.., H, C] and [.., H], independent of each other."""
+        return cls(below(row_mean, loc_mean), block_diagonal(row_cov, loc_var))
+
+    @property
+    def rows(self) -> int:
+        """K."""
+        return self.row_mean.shape[-2] - self.located
+
+    @property
+    def factor_mean(self) -> Tensor:
+        """Of the factor rows alone, [.., H, K, C]."""
+        return self.row_mean[..., : self.rows, :]
+
+    @property
+    def factor_cov(self) -> Tensor:
+        """[.., H, K, K]."""
+        return self.row_cov[..., : self.rows, : self.rows]
+
+    @property
+    def loc_mean(self) -> Tensor:
+        """mu_b, [.., H, C]; 0 where there are no locations."""
+        return self.row_mean[..., -1, :] if self.located else torch.zeros_like(self.row_mean[..., 0, :])
+
+    @property
+    def loc_var(self) -> Tensor:
+        """v_b, [.., H]; 0 where there are no locations."""
+        return self.row_cov[..., -1, -1] if self.located else torch.zeros_like(self.row_cov[..., 0, 0])
+
+    def where(self, condition: Tensor, other: MemoryState) -> MemoryState:
+        """This one in the clusters where the condition [.., H] holds, else the other."""
+        both = zip((self.row_mean, self.row_cov), (other.row_mean, other.row_cov), strict=True)
+        row_mean, row_cov = (mine.where(condition[..., None, None], theirs) for mine, theirs in both)
+        return replace(self, row_mean=row_mean, row_cov=row_cov)
 
     def translate(self, offset: Tensor) -> MemoryState:
         """The memory of codes moved by `offset` [.., 1, C], for every offset there is."""
-        loc_mean = self.loc_mean + offset
-        batch = loc_mean.shape[:-2]
-        return MemoryState(
-            row_mean=self.row_mean.expand(*batch, *self.row_mean.shape[-3:]),
-            row_cov=self.row_cov.expand(*batch, *self.row_cov.shape[-3:]),
-            loc_mean=loc_mean,
-            loc_var=self.loc_var.expand(*batch, *self.loc_var.shape[-1:]),
-        )
+        if self.located:
+            row_mean = _moved(self.row_mean, offset)
+        else:
+            row_mean = self.row_mean.expand(*torch.broadcast_shapes(self.row_mean.shape[:-3], offset.shape[:-2]), -1, -1, -1)
+        return replace(self, row_mean=row_mean, row_cov=self.row_cov.expand(*row_mean.shape[:-3], -1, -1, -1))
+
+
+def below(rows: Tensor, last: Tensor) -> Tensor:
+    """[.., K, C] and [.., C] -> [.., K + 1, C], leading dimensions broadcast."""
+    batch = torch.broadcast_shapes(rows.shape[:-2], last.shape[:-1])
+    rows, last = rows.expand(*batch, *rows.shape[-2:]), last.expand(*batch, last.shape[-1])
+    return torch.cat([rows, last.unsqueeze(-2)], dim=-2)
+
+
+def block_diagonal(matrix: Tensor, last: Tensor) -> Tensor:
+    """[.., K, K] and [..] -> [.., K + 1, K + 1], leading dimensions broadcast."""
+    corner = nn.functional.pad(last[..., None, None], (matrix.shape[-1], 0, matrix.shape[-1], 0))
+    return nn.functional.pad(matrix, (0, 1, 0, 1)) + corner
+
+
+def _moved(row_mean: Tensor, offset: Tensor) -> Tensor:
+    return below(row_mean[..., :-1, :], row_mean[..., -1, :] + offset)
 
 
 @dataclass(frozen=True)
 class Addresses(TensorRecord):
     """Where the frames lie in memory: q(s_t = h) = theta_th and q(w_t | s_t = h) = N(mu_th, Sigma_h).
 
-    Masked frames have theta = 0 in every cluster.
+    A masked frame has theta = 0 in every cluster, one of weight omega has theta that sums to omega.
     """
 
     assignment: Tensor  # [.., T, H]     theta
@@ -103,12 +176,10 @@ class Addresses(TensorRecord):
 class Statistics(TensorRecord):
     """All that a global step and the bound need of the codes. Sums over frames, so those of two parts add up."""
 
-    count: Tensor  # [.., H]        n    = sum theta
-    code_sum: Tensor  # [.., H, C]     S_z  = sum theta z
-    weight_sum: Tensor  # [.., H, K]     S_w  = sum theta w
-    weight_outer: Tensor  # [.., H, K, K]  S_ww = sum theta w w' + n Sigma_w
-    weight_code: Tensor  # [.., H, K, C]  S_wz = sum theta w z'
-    code_square: Tensor  # [..]           S_zz = sum |z|^2, with the codes' variance where they have one
+    count: Tensor  # [.., H]             n    = sum theta
+    weight_outer: Tensor  # [.., H, J, J]       S_ww = sum theta E[w~ w~']
+    weight_code: Tensor  # [.., H, J, C]       S_wz = sum theta E[w~] z'
+    code_square: Tensor  # [.., 1 or H, C]     S_zz = sum theta z^2, with the codes' variance where they have one
 
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

@@ -1,26 +1,27 @@
 """Writing by mean-field variational Bayes: all at once, or from a stream in bounded memory."""
 
-import functools
-from collections.abc import Callable, Iterable, Iterator
+import warnings
 from typing import ClassVar, Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from vbmem.memory import engine
-from vbmem.memory.checks import check_codes, check_size, full_precision
+from vbmem.linalg import may_wait
+
+from vbmem.memory import engine, expansion
+from vbmem.memory.checks import check_size, full_precision
 from vbmem.memory.reading import Memory
-from vbmem.memory.seeding import kmeans_plus_plus, next_seed, random_frames
+from vbmem.memory.seeding import kmeans_means, kmeans_plus_plus, next_seed, random_frames, ward_means
+from vbmem.memory.streams import Chunks, Stream
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics
 from vbmem.progress import track
 
-Start = Literal["prior", "random", "data", "kmeans++"]
-Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
+Start = Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"]
 
-STREAM_CHUNK = 8192  # frames taken at a time from one big array
-RE_ITERABLE = "every iteration needs them all; give a list, an array, or a function that returns a fresh iterator"
 SEED_FRAMES = 4096  # frames of a stream among which its seeds are chosen
+WARD_FRAMES = 256  # frames up to which the start of a write is a Ward clustering
+HELD = 0.5  # share of a frame from which on a cluster holds it
+FAR = 100  # ratio between the codes' variance and what the prior expects from which on a write warns
 
 
 class VariationalMemory(Memory):
@@ -49,6 +50,8 @@ class VariationalMemory(Memory):
         generator: torch.Generator | None = None,
         *,
         tol: float | None = None,
+        starts: int = 1,
+        expand: bool | None = None,
     ) -> tuple[MemoryState, Addresses]:
         """Write episodes into memory, each on its own, in closed form; differentiable through all iterations.
 
@@ -56,32 +59,53 @@ class VariationalMemory(Memory):
             codes: [.., T, C], one or many episodes.
             iterations: local-and-global steps; default as in the paper.
             start: "prior"; "random" rows (and locations); "data", locations at random frames; "kmeans++", locations
-                at k-means++ seeds; or a `MemoryState`. A memory without locations puts the frames into its rows.
-            mask: [.., T], True where a frame counts, for episodes of unequal length. An episode without frames
-                leaves the prior.
+                at k-means++ seeds; "kmeans", at the means of a few steps of k-means from the best of several such seeds;
+                "ward", at the means of a Ward clustering, the same every time; or a `MemoryState`. A memory without
+                locations puts the frames into its rows. By default, as in the paper for those and for a factorised
+                memory; else "ward" for short episodes, and "kmeans" for long ones and in training.
+            mask: [.., T], True where a frame counts, for episodes of unequal length; or weights, how much each counts.
+                An episode without frames leaves the prior.
             generator: randomness of the start.
             tol: stop early once every episode's bound gains less than this, relatively. Waits for the device
                 at every step; not for compiled code.
+            starts: write this many times, all in one batch, and keep the best of each episode.
+            expand: after every global step move and turn the weights for the best bound (see `expansion`): by default,
+                where rows and location are joint, outside of training.
 
         Returns:
             The state, and the addresses of the last local step.
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
-        parts, mask, prior, centre = self._enter(codes, start, mask)
-        state = self._start(parts, prior, centre, start, mask, generator)
+        if check_size("starts", starts) > 1:
+            codes, mask = codes.expand(starts, *codes.shape), None if mask is None else mask.expand(starts, *mask.shape)
+        parts, weights, prior, centre = self._enter(codes, start, mask)
+        training = _is_training(codes, prior)
+        if not training:
+            _warn_of_scale(parts, prior, weights)
+        state = self._start(parts, prior, centre, start, weights, generator, starts)
+        if expand is None:
+            expand = prior.located and not prior.factorised and not training
         previous: Tensor | None = None
         for _ in range(steps - 1):
-            if tol is None:
-                state = self._advance(parts, state, prior, mask)
+            if tol is None and not expand:
+                state = self._advance(parts, state, prior, weights)
                 continue
-            addresses, sums = engine.local_step(parts, state, prior, mask)
+            addresses, sums = engine.local_step(parts, state, prior, weights)
             state = engine.global_step(sums, state, prior)
-            total = engine.bound(sums, state, addresses, prior).total
-            if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
-                return state.translate(centre), addresses
-            previous = total
-        state, addresses = self._sweep(parts, state, prior, mask)
-        return state.translate(centre), addresses
+            if tol is not None:
+                total = engine.bound(sums, state, addresses, prior).total
+                if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
+                    break
+                previous = total
+            if expand:
+                state = expansion.expand(sums, state, prior)
+        else:
+            state, addresses = self._sweep(parts, state, prior, weights)
+        state = state.translate(centre)
+        if starts == 1:
+            return state, addresses
+        best = self.bound(codes, state, addresses).total.argmax(0)  # [..]
+        return state.map(lambda x: _take(x, best)), addresses.map(lambda x: _take(x, best))
 
     @full_precision
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
@@ -98,15 +122,16 @@ class VariationalMemory(Memory):
     ) -> MemoryState:
         """Write in a single pass: each frame is addressed once, with the memory as it stands when its turn comes.
 
-        Early frames keep their stale addresses, so the bound usually ends below that of `write`; differentiable.
+        Early frames keep their stale addresses, so the bound usually ends below that of `write`; differentiable. A
+        cluster stays where it started until it holds a frame.
         """
         parts, _, prior, centre = self._enter(codes, start)
-        state = self._start(parts, prior, centre, start, None, generator)
+        first = state = self._start(parts, prior, centre, start, None, generator)
         sums: Statistics | None = None
         for frame in parts.split(1, dim=-2):
             _, part = engine.local_step(frame, state, prior)
             sums = part if sums is None else sums + part
-            state = engine.global_step(sums, state, prior)
+            state = engine.global_step(sums, state, prior).where(sums.count >= HELD, first)
         return state.translate(centre)
 
     @torch.no_grad()
@@ -128,26 +153,22 @@ class VariationalMemory(Memory):
         Args:
             chunks: anything that can be gone through again and again: a list of [T_i, C] tensors or arrays, one
                 (memory-mapped) array [T, C], a `DataLoader`, or a function that returns a fresh iterator.
-            start: as in `write`; "data" and "kmeans++" choose among a random sample of the frames.
+            start: as in `write`; from a random sample of the frames.
             progress: show a progress bar.
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
-        check = functools.partial(_as_codes, memory=self)
-        first = check(next(_passes(chunks), None))
-        check = functools.partial(check, like=first)
-        _, _, prior, centre = self._enter(first, start)
-        frames = first
+        stream = Stream(chunks, self.code_size)
+        _, _, prior, centre = self._enter(stream.first, start)
+        frames = stream.first
         if not isinstance(start, MemoryState):
-            frames = _frame_sample(map(check, _passes(chunks)), SEED_FRAMES, generator)
+            frames = stream.sample(SEED_FRAMES, generator)
         state = self._start(self.split(frames) - centre, prior, centre, start, None, generator)
+        expand = prior.located and not prior.factorised
         for _ in track(range(steps), "writing", progress):
-            sums: Statistics | None = None
-            for chunk in map(check, _passes(chunks)):
-                _, part = engine.local_step(self.split(chunk) - centre, state, prior)
-                sums = part if sums is None else sums + part
-            if sums is None:
-                raise ValueError(f"a pass through the chunks was empty, but {RE_ITERABLE}")
+            sums = stream.sum(lambda chunk: engine.local_step(self.split(chunk) - centre, state, prior)[1])
             state = engine.global_step(sums, state, prior)
+            if expand:
+                state = expansion.expand(sums, state, prior)
         return state.translate(centre)
 
     # The two steps of a write, for those who repeat them in their own way.
@@ -164,11 +185,6 @@ class VariationalMemory(Memory):
         return sums, engine.bound(sums, state, addresses, prior).map(lambda term: self.reduce(term, -1))
 
     @full_precision
-    def residual(self, state: MemoryState, sums: Statistics) -> Tensor:
-        """E sum_t |z_t - M'w_t - b|^2 of the frames of a local step, [..]."""
-        return self.reduce(engine.residual(sums, state), -1)
-
-    @full_precision
     def global_step(self, state: MemoryState, sums: Statistics) -> MemoryState:
         """The best memory for the sums of a local step; of the state, the rows with which they were made."""
         return engine.global_step(sums, state, self.prior(state.row_mean))
@@ -178,7 +194,7 @@ class VariationalMemory(Memory):
         return 0.05
 
     def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
-        return empty.row_cov, empty.loc_var
+        return empty.factor_cov, empty.loc_var
 
     def _start(
         self,
@@ -188,10 +204,13 @@ class VariationalMemory(Memory):
         start: Start | MemoryState | None,
         mask: Tensor | None,
         generator: torch.Generator | None,
+        starts: int = 1,
     ) -> MemoryState:
+        """The first state, for codes in the engine's layout [.., T, C]; of several starts, the first dimension."""
         if isinstance(start, MemoryState):
             return start.translate(-centre)
-        start = self.default_start if start is None else start
+        if start is None:
+            start = self._default_start(codes, prior)
         if start not in get_args(Start):
             raise ValueError(f"start must be one of {', '.join(get_args(Start))} or a MemoryState, got {start!r}")
         empty = self._state_of(prior, codes.shape[:-2])
@@ -201,61 +220,78 @@ class VariationalMemory(Memory):
         def noise(like: Tensor) -> Tensor:
             return torch.empty_like(like).normal_(generator=generator)
 
-        row_mean = empty.row_mean + self._row_spread(codes.shape[-1]) * noise(empty.row_mean)
+        row_mean = empty.factor_mean + self._row_spread(codes.shape[-1]) * noise(empty.factor_mean)
         loc_mean = empty.loc_mean
         row_cov, loc_var = self._first_widths(empty)
         if start == "random":
-            if prior.has_location:
+            if prior.located:
                 loc_mean = loc_mean + empty.loc_var.sqrt().unsqueeze(-1) * noise(loc_mean)
         else:
-            frames = codes.detach().expand(*loc_mean.shape[:-2], *codes.shape[-2:])
-            choose = random_frames
-            if start == "kmeans++":
-                # A compiled function cannot take a generator.
-                step = self._next_seed if generator is None else next_seed
-                choose = functools.partial(kmeans_plus_plus, next_seed=step)
-            if prior.has_location:
-                loc_mean = choose(frames, loc_mean.shape[-2], mask, generator)
+            frames = codes.detach().expand(*empty.row_mean.shape[:-3], *codes.shape[-2:])
+            counts = None if mask is None else mask > 0
+            count = loc_mean.shape[-2] if prior.located else row_mean.shape[-2]
+            chosen = self._choose(start, frames, count, counts, generator, starts)
+            if prior.located:
+                loc_mean = chosen
             else:
-                row_mean = choose(frames, row_mean.shape[-2], mask, generator).unsqueeze(-3)
-        return MemoryState(row_mean, row_cov, loc_mean, loc_var)
+                row_mean = chosen.unsqueeze(-3)
+        if not prior.located:
+            return MemoryState(row_mean, row_cov, located=False)
+        return MemoryState.of(row_mean, row_cov, loc_mean, loc_var)
+
+    def _default_start(self, codes: Tensor, prior: Prior) -> Start:
+        if self.default_start != "kmeans++" or prior.factorised:
+            return self.default_start
+        return "ward" if codes.shape[-2] <= WARD_FRAMES and not _is_training(codes, prior) else "kmeans"
+
+    def _choose(
+        self,
+        start: Start,
+        frames: Tensor,
+        count: int,
+        mask: Tensor | None,
+        generator: torch.Generator | None,
+        starts: int,
+    ) -> Tensor:
+        """Where clusters start: [.., T, C] -> [.., count, C]."""
+        if start == "data":
+            return random_frames(frames, count, mask, generator)
+        if start == "ward":
+            if starts == 1:
+                return ward_means(frames, count, mask)
+            # It is the same every time, so all others start elsewhere.
+            first, others = (None, None) if mask is None else (mask[:1], mask[1:])
+            more = self._choose("kmeans", frames[1:], count, others, generator, starts)
+            return torch.cat([ward_means(frames[:1], count, first), more])
+        choose = kmeans_plus_plus if start == "kmeans++" else kmeans_means
+        # A compiled function cannot take a generator.
+        return choose(frames, count, mask, generator, self._next_seed if generator is None else next_seed)
 
 
-def _passes(chunks: Chunks) -> Iterator[Tensor | np.ndarray]:
-    """One fresh pass through the chunks."""
-    if isinstance(chunks, Tensor | np.ndarray):
-        return (chunks[i : i + STREAM_CHUNK] for i in range(0, len(chunks), STREAM_CHUNK))
-    passed = iter(chunks() if callable(chunks) else chunks)
-    if passed is chunks:
-        raise ValueError(f"chunks can be gone through only once, but {RE_ITERABLE}")
-    return passed
+def _is_training(codes: Tensor, prior: Prior) -> bool:
+    """Whether gradients are asked for, or nothing may wait for the device: then a write does the same, compiled or not."""
+    asked = any(tensor.requires_grad for tensor in (codes, prior.noise_var, prior.row_natural, prior.row_precision))
+    return (torch.is_grad_enabled() and asked) or not may_wait(codes)
 
 
-def _as_codes(chunk: Tensor | np.ndarray | None, memory: Memory, like: Tensor | None = None) -> Tensor:
-    """A checked chunk [T, C]; of the kind of the first, where that is known."""
-    if chunk is None:
-        raise ValueError("the stream holds no chunks; an episode needs at least one frame")
-    if isinstance(chunk, np.ndarray):
-        chunk = torch.from_numpy(np.array(chunk))  # copied: a memory map may be read-only
-    check_codes(chunk, memory.code_size)
-    if like is not None and (chunk.dtype, chunk.device) != (like.dtype, like.device):
-        raise ValueError(
-            f"all chunks must be alike: the first is {like.dtype} on {like.device}, "
-            f"a later one {chunk.dtype} on {chunk.device}"
+def _warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
+    """Codes [.., T, C] far larger or smaller than the prior expects are explained as one cluster, or as noise."""
+    offset = prior.row_mean[..., -1, :] if prior.located else torch.zeros_like(codes[..., :1, :])
+    squares = (codes - offset).square().mean(-1)
+    found = float(squares.mean() if mask is None else squares[mask > 0].mean())
+    factors = prior.row_mean[..., :-1, :] if prior.located else prior.row_mean
+    spread = (1 / prior.row_precision.diagonal(dim1=-2, dim2=-1)).sum(-1) + factors.square().mean(-1).sum(-1)
+    expected = float(prior.noise_scale + spread.mean())
+    if found > FAR * expected or 0 < found < expected / FAR:
+        warnings.warn(
+            f"the codes have a mean square of {found:.2g}, this memory's prior expects about {expected:.2g}, so they "
+            "will be told apart badly; fit the prior to them with memory.fit_prior(codes), or make the memory with "
+            "for_codes",
+            stacklevel=5,
         )
-    return chunk
 
 
-def _frame_sample(chunks: Iterator[Tensor], size: int, generator: torch.Generator | None) -> Tensor:
-    """A uniform sample of at most `size` frames of a stream, [n, C]: those with the largest random keys."""
-    frames: Tensor | None = None
-    keys: Tensor | None = None
-    for chunk in chunks:
-        fresh = torch.rand(len(chunk), dtype=torch.float64, device=chunk.device, generator=generator)
-        frames = chunk if frames is None else torch.cat([frames, chunk])
-        keys = fresh if keys is None else torch.cat([keys, fresh])
-        keep = keys.topk(min(size, len(keys))).indices
-        frames, keys = frames[keep], keys[keep]
-    if frames is None:
-        raise ValueError(f"a pass through the chunks was empty, but {RE_ITERABLE}")
-    return frames
+def _take(tensor: Tensor, best: Tensor) -> Tensor:
+    """Of several writes, the best of each episode: [starts, .., *rest], [..] -> [.., *rest]."""
+    index = best.reshape(1, *best.shape, *(1 for _ in range(tensor.ndim - best.ndim - 1)))
+    return tensor.gather(0, index.expand(1, *tensor.shape[1:])).squeeze(0)

@@ -1,0 +1,80 @@
+"""An episode too long to hold: chunks of codes that can be gone through again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vbmem.memory.checks import check_codes
+from vbmem.memory.state import Statistics
+
+Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
+
+CHUNK = 8192  # frames taken at a time from one big array
+RE_ITERABLE = "every iteration needs them all; give a list, an array, or a function that returns a fresh iterator"
+
+
+class Stream:
+    """Checked chunks [T_i, C], all like the first.
+
+    Args:
+        chunks: a list of tensors or arrays, one (memory-mapped) array [T, C], a `DataLoader`, or a function that returns
+            a fresh iterator.
+        code_size: C.
+    """
+
+    def __init__(self, chunks: Chunks, code_size: int) -> None:
+        self.chunks, self.code_size = chunks, code_size
+        first = next(self._pass(), None)
+        if first is None:
+            raise ValueError("the stream holds no chunks; an episode needs at least one frame")
+        self.first = self._checked(first)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """One fresh pass."""
+        empty = True
+        for chunk in map(self._checked, self._pass()):
+            if (chunk.dtype, chunk.device) != (self.first.dtype, self.first.device):
+                raise ValueError(
+                    f"all chunks must be alike: the first is {self.first.dtype} on {self.first.device}, "
+                    f"a later one {chunk.dtype} on {chunk.device}"
+                )
+            empty = False
+            yield chunk
+        if empty:
+            raise ValueError(f"a pass through the chunks was empty, but {RE_ITERABLE}")
+
+    def sum(self, statistics: Callable[[Tensor], Statistics]) -> Statistics:
+        """Of all chunks together."""
+        parts = map(statistics, self)
+        total = next(parts)
+        for part in parts:
+            total = total + part
+        return total
+
+    def sample(self, size: int, generator: torch.Generator | None) -> Tensor:
+        """A uniform sample of at most `size` frames, [n, C]: those with the largest random keys."""
+        frames, keys = self.first[:0], torch.empty(0, dtype=torch.float64, device=self.first.device)
+        for chunk in self:
+            fresh = torch.rand(len(chunk), dtype=torch.float64, device=chunk.device, generator=generator)
+            frames, keys = torch.cat([frames, chunk]), torch.cat([keys, fresh])
+            keep = keys.topk(min(size, len(keys))).indices
+            frames, keys = frames[keep], keys[keep]
+        return frames
+
+    def _pass(self) -> Iterator[Tensor | np.ndarray]:
+        if isinstance(self.chunks, Tensor | np.ndarray):
+            return (self.chunks[i : i + CHUNK] for i in range(0, len(self.chunks), CHUNK))
+        passed = iter(self.chunks() if callable(self.chunks) else self.chunks)
+        if passed is self.chunks:
+            raise ValueError(f"chunks can be gone through only once, but {RE_ITERABLE}")
+        return passed
+
+    def _checked(self, chunk: Tensor | np.ndarray) -> Tensor:
+        if isinstance(chunk, np.ndarray):
+            chunk = torch.from_numpy(np.array(chunk))  # copied: a memory map may be read-only
+        check_codes(chunk, self.code_size)
+        return chunk
