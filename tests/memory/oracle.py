@@ -3,6 +3,10 @@
 Nothing is shared with the library, and nothing is clever: covariances are full matrices, KL divergences are those of
 vectorised Gaussians. Letters as in the paper: z [T, C], R [H, K, C], U [H, K, K], mu_b [H, C], Sigma_b [H, C, C],
 theta [T, H], mu_w [T, H, K], Sigma_w [H, K, K], sigma2 = sigma_z^2; C.1 to C.3 have no H.
+
+What the paper has not, rows and location as one matrix and noise by feature, comes after its theorems: there
+R [H, J, C] and U [H, J, J] hold the location last, psi [H, C] is the noise, and every feature is a linear regression
+of its own.
 """
 
 from __future__ import annotations
@@ -139,31 +143,97 @@ def c4_rows(z, theta, mu_w, Sigma_w, mu_b, R0, U0, sigma2):
     return R, U
 
 
-# --- The bound (appendix A), for any q ------------------------------------------------------------------------------
+# --- Rows and location as one matrix, noise by cluster and feature -------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Model:
-    """The prior of every cluster. Sigma_b0 is None for a memory without locations."""
+    """The prior of every cluster: feature c of the rows is N(R0[:, c], psi_c / s U0), of a code N(., psi_c)."""
 
-    sigma2: float
-    R0: np.ndarray  # [H, K, C]
-    U0: np.ndarray  # [H, K, K]
-    mu_b0: np.ndarray  # [H, C]
-    Sigma_b0: np.ndarray | None  # [H, C, C]
+    psi: np.ndarray  # [H, C]
+    s: float
+    R0: np.ndarray  # [H, J, C]
+    U0: np.ndarray  # [H, J, J]
+    located: bool
+
+    @property
+    def sigma2(self) -> float:
+        """The one noise of the paper."""
+        np.testing.assert_allclose(self.psi, self.s, rtol=1e-14)
+        return float(self.psi[0, 0])
 
 
 @dataclass(frozen=True)
 class Factors:
-    """q(M), q(b), q(s) and q(w|s)."""
+    """q(M, b), feature c of which is N(R[:, c], psi_c / s U), q(s) and q(w|s)."""
 
-    R: np.ndarray
-    U: np.ndarray
-    mu_b: np.ndarray
-    Sigma_b: np.ndarray
+    R: np.ndarray  # [H, J, C]
+    U: np.ndarray  # [H, J, J]
     theta: np.ndarray
     mu_w: np.ndarray
     Sigma_w: np.ndarray
+
+
+def apart(R, U):
+    """R, U of the factors, and mu_b, Sigma_b of the locations that are the last rows."""
+    Sigma_b = np.array([v * np.eye(R.shape[-1]) for v in U[:, -1, -1]])
+    return R[:, :-1], U[:, :-1, :-1], R[:, -1], Sigma_b
+
+
+def extended(q: Factors, t, h, model: Model):
+    """Mean and covariance of w~ = (w, 1)."""
+    mu, Sigma = q.mu_w[t, h], q.Sigma_w[h]
+    if not model.located:
+        return mu, Sigma
+    return np.append(mu, 1.0), np.pad(Sigma, (0, 1))
+
+
+def weights(z, q: Factors, model: Model):
+    """q(w|s): of all features together, E log p(z_c | w, m_c) is quadratic in w~."""
+    T, H, K = q.mu_w.shape
+    mu_w, Sigma_w = np.zeros((T, H, K)), np.zeros((H, K, K))
+    for h in range(H):
+        square = np.zeros_like(q.U[h])
+        for c, psi in enumerate(model.psi[h]):
+            square = square + (np.outer(q.R[h][:, c], q.R[h][:, c]) + psi / model.s * q.U[h]) / psi
+        Sigma_w[h] = inv(np.eye(K) + square[:K, :K])
+        for t in range(T):
+            linear = sum(q.R[h][:K, c] * z[t, c] / psi for c, psi in enumerate(model.psi[h]))
+            mu_w[t, h] = Sigma_w[h] @ (linear - square[:K, K] if model.located else linear)
+    return mu_w, Sigma_w
+
+
+def assignments(z, q: Factors, model: Model):
+    """q(s) for any q(w|s)."""
+    T, H, K = q.mu_w.shape
+    logits = np.zeros((T, H))
+    for t in range(T):
+        for h in range(H):
+            divergence = gaussian_kl(q.mu_w[t, h], q.Sigma_w[h], np.zeros(K), np.eye(K))
+            logits[t, h] = expected_log_density(z[t], q, t, h, model) - divergence
+    return np.array([softmax(row) for row in logits])
+
+
+def rows(z, q: Factors, model: Model):
+    """q(M, b): a Bayesian linear regression of every feature on w~. Their covariances differ by psi_c / s alone."""
+    (T, C), (H, J, _) = z.shape, model.R0.shape
+    R, U = np.zeros((H, J, C)), np.zeros((H, J, J))
+    for h in range(H):
+        for c, psi in enumerate(model.psi[h]):
+            prior_precision = inv(psi / model.s * model.U0[h])
+            precision, linear = prior_precision, prior_precision @ model.R0[h][:, c]
+            for t in range(T):
+                mu, Sigma = extended(q, t, h, model)
+                precision = precision + q.theta[t, h] * (np.outer(mu, mu) + Sigma) / psi
+                linear = linear + q.theta[t, h] * mu * z[t, c] / psi
+            R[h, :, c] = inv(precision) @ linear
+            scaled = inv(precision) * model.s / psi
+            np.testing.assert_allclose(scaled, U[h] if c else scaled, rtol=1e-9, atol=1e-12)
+            U[h] = scaled
+    return R, U
+
+
+# --- The bound (appendix A), for any q ------------------------------------------------------------------------------
 
 
 def gaussian_kl(mean, cov, mean_0, cov_0):
@@ -173,33 +243,43 @@ def gaussian_kl(mean, cov, mean_0, cov_0):
     )
 
 
-def expected_square(q: Factors, z_t, t, h):
-    """E |z - M_h'w - b_h|^2, coordinate by coordinate: squared mean plus variance of a product of Gaussians."""
-    total, mu, Sigma, U = 0.0, q.mu_w[t, h], q.Sigma_w[h], q.U[h]
-    for c in range(len(z_t)):
-        row = q.R[h][:, c]
-        mean = z_t[c] - row @ mu - q.mu_b[h, c]
-        total += mean**2 + mu @ U @ mu + row @ Sigma @ row + np.trace(U @ Sigma) + q.Sigma_b[h][c, c]
-    return total
+def expected_squares(z_t, q: Factors, t, h, model: Model):
+    """E (z_c - m_c'w~)^2 of every feature: squared mean plus variance of a product of Gaussians."""
+    mu, Sigma = extended(q, t, h, model)
+    squares = np.zeros(len(z_t))
+    for c, psi in enumerate(model.psi[h]):
+        m, V = q.R[h][:, c], psi / model.s * q.U[h]
+        squares[c] = (z_t[c] - m @ mu) ** 2 + mu @ V @ mu + m @ Sigma @ m + np.trace(V @ Sigma)
+    return squares
+
+
+def expected_log_density(z_t, q: Factors, t, h, model: Model):
+    squares = expected_squares(z_t, q, t, h, model)
+    return -0.5 * sum(np.log(2 * np.pi * psi) + square / psi for psi, square in zip(model.psi[h], squares, strict=True))
 
 
 def bound(z, q: Factors, model: Model, code_var=None) -> dict[str, float]:
-    (T, C), (H, K, _), s2 = z.shape, q.R.shape, model.sigma2
+    T, H, K = q.mu_w.shape
     log_likelihood = kl_codes = kl_assignments = kl_weights = kl_rows = kl_locations = 0.0
     for t in range(T):
         for h in range(H):
-            theta, square = q.theta[t, h], expected_square(q, z[t], t, h)
-            log_likelihood += theta * (-0.5 * C * np.log(2 * np.pi * s2) - 0.5 * square / s2)
+            theta, psi = q.theta[t, h], model.psi[h]
+            log_likelihood += theta * expected_log_density(z[t], q, t, h, model)
             if code_var is not None:
-                v = code_var[t]
-                kl_codes += theta * 0.5 * (v.sum() / s2 + square / s2 - C + C * np.log(s2) - np.log(v).sum())
+                squares = expected_squares(z[t], q, t, h, model) + code_var[t]
+                kl_codes += theta * 0.5 * (squares / psi - 1 + np.log(psi / code_var[t])).sum()
             kl_assignments += theta * np.log(theta * H)
             kl_weights += theta * gaussian_kl(q.mu_w[t, h], q.Sigma_w[h], np.zeros(K), np.eye(K))
     for h in range(H):
-        vec_0, vec_cov_0 = model.R0[h].T.ravel(), np.kron(np.eye(C), model.U0[h])
-        kl_rows += gaussian_kl(q.R[h].T.ravel(), np.kron(np.eye(C), q.U[h]), vec_0, vec_cov_0)
-        if model.Sigma_b0 is not None:
-            kl_locations += gaussian_kl(q.mu_b[h], q.Sigma_b[h], model.mu_b0[h], model.Sigma_b0[h])
+        noise = np.diag(model.psi[h]) / model.s
+        whole = gaussian_kl(
+            q.R[h].T.ravel(), np.kron(noise, q.U[h]), model.R0[h].T.ravel(), np.kron(noise, model.U0[h])
+        )
+        of_location = 0.0
+        if model.located:
+            v, v_0 = q.U[h][-1, -1], model.U0[h][-1, -1]
+            of_location = gaussian_kl(q.R[h][-1], v * noise, model.R0[h][-1], v_0 * noise)
+        kl_rows, kl_locations = kl_rows + whole - of_location, kl_locations + of_location
     first = {"log_likelihood": log_likelihood} if code_var is None else {"kl_codes": kl_codes}
     rest = {"kl_assignments": kl_assignments, "kl_weights": kl_weights, "kl_rows": kl_rows}
     return first | rest | {"kl_locations": kl_locations}
@@ -211,37 +291,38 @@ def bound(z, q: Factors, model: Model, code_var=None) -> dict[str, float]:
 def models(memory) -> list[Model]:
     """The prior of each partition, from the memory's constructor arguments."""
     config, G = memory.config(), memory.partitions
-    C, K, H = memory.code_size // G, memory.rows, memory.clusters
-    sigma2 = float(config["noise_var"])
-    R0 = np.broadcast_to(np.asarray(config["row_mean"]), (K, G * C))
+    C, (H, K) = memory.code_size // G, memory.layout
+    psi = np.broadcast_to(np.asarray(config["noise_var"]), (H, G * C))
+    row_mean, row_var = np.asarray(config["row_mean"]), np.asarray(config["row_var"])
+    R0, U0 = np.zeros((H, 0, G * C)), np.zeros((H, 0, 0))
     if memory.kind == "categorical":
-        u0 = np.broadcast_to(np.asarray(config["row_var"]), (K,))
-        return [Model(sigma2, np.zeros((K, 0, C)), np.zeros((K, 0, 0)), R0, np.array([u * np.eye(C) for u in u0]))]
-    U0 = np.asarray(config["row_var"]) * (np.eye(K) if np.ndim(config["row_var"]) == 0 else 1.0)
-    mu_b0 = np.broadcast_to(np.asarray(config.get("loc_mean", 0.0)), (G * C,))
-    Sigma_b0 = np.array([float(config["loc_var"]) * np.eye(C)] * H) if "loc_var" in config else None
+        mu_b0, v_b0 = np.broadcast_to(row_mean, (H, C)), np.broadcast_to(row_var, (H,))
+    else:
+        R0 = np.broadcast_to(row_mean, (H, K, G * C))
+        U0 = np.broadcast_to(row_var if row_var.ndim == 2 else row_var * np.eye(K), (H, K, K))
+        mu_b0 = np.broadcast_to(np.asarray(config.get("loc_mean", 0.0)), (H, G * C))
+        v_b0 = np.broadcast_to(np.asarray(config.get("loc_var", 1.0)), (H,))
+    if memory.located:
+        R0 = np.concatenate([R0, mu_b0[:, None]], axis=1)
+        U0 = np.pad(U0, ((0, 0), (0, 1), (0, 1)))
+        U0[:, -1, -1] = v_b0
     pieces = [slice(g * C, (g + 1) * C) for g in range(G)]
-    return [
-        Model(sigma2, np.array([R0[:, piece]] * H), np.array([U0] * H), np.array([mu_b0[piece]] * H), Sigma_b0)
-        for piece in pieces
-    ]
+    return [Model(psi[:, piece], float(psi.mean()), R0[..., piece], U0, memory.located) for piece in pieces]
 
 
 def episodes(problem) -> Iterator[tuple[tuple[int, ...], np.ndarray, Factors, Model]]:
     """Index, codes, q and prior of every episode, and of every partition of a tree, in a `zoo.Problem`."""
     memory, state, addresses = problem.memory, problem.state, problem.addresses
     tree = memory.kind == "tree"
-    C = memory.code_size // memory.partitions
-    for index in np.ndindex(*state.loc_var.shape[:-1]):
+    C, priors = memory.code_size // memory.partitions, models(memory)
+    for index in np.ndindex(*state.row_mean.shape[:-3]):
         g = index[-1] if tree else 0
         codes = problem.codes[index[:-1] if tree else index].numpy()
         q = Factors(
             R=state.row_mean[index].numpy(),
             U=state.row_cov[index].numpy(),
-            mu_b=state.loc_mean[index].numpy(),
-            Sigma_b=np.array([v * np.eye(C) for v in state.loc_var[index].numpy()]),
             theta=addresses.assignment[index].numpy(),
             mu_w=addresses.weight_mean[index].numpy(),
             Sigma_w=addresses.weight_cov[index].numpy(),
         )
-        yield index, codes[:, g * C : (g + 1) * C], q, models(memory)[g]
+        yield index, codes[:, g * C : (g + 1) * C], q, priors[g]

@@ -8,7 +8,17 @@ import pytest
 import torch
 
 from memory import oracle
-from memory.zoo import MEMORIES, close, every_memory, make_problem, normal, over_sizes, random_addresses, variances
+from memory.zoo import (
+    MEMORIES,
+    close,
+    every_memory,
+    make_problem,
+    normal,
+    over_sizes,
+    random_addresses,
+    random_state,
+    variances,
+)
 from vbmem.memory import CategoricalMemory, GaussianMemory, MixtureMemory
 
 
@@ -40,44 +50,50 @@ def normal_density(x, mean, var):
     return -0.5 * ((x - mean) ** 2 / var + np.log(2 * np.pi * var))
 
 
-def test_the_bound_is_the_expectation_of_log_p_minus_log_q():
+@pytest.mark.parametrize("factorised", [False, True], ids=["joint", "factorised"])
+def test_the_bound_is_the_expectation_of_log_p_minus_log_q(factorised):
     """H=2, K=1, C=1: E_q[log p(z, y, Omega) - log q(y, Omega)] by Gauss-Hermite quadrature over M, b and w.
 
     The integrand is a polynomial of degree 4, so six nodes a variable are exact.
     """
     nodes, weights = np.polynomial.hermite_e.hermegauss(6)
     weights = weights / weights.sum()
-    noise_var, row_var, row_mean, loc_var, loc_mean = 0.7, 0.5, 0.3, 1.3, -0.4
+    noise_var, row_var, row_mean, loc_var, loc_mean = np.array([0.5, 0.9]), 0.5, 0.3, 1.3, -0.4
     memory = MixtureMemory(
-        1, 1, 2, noise_var=noise_var, row_var=row_var, row_mean=row_mean, loc_var=loc_var, loc_mean=loc_mean
+        1,
+        1,
+        2,
+        noise_var=torch.as_tensor(noise_var).unsqueeze(-1),
+        row_var=row_var,
+        row_mean=row_mean,
+        loc_var=loc_var,
+        loc_mean=loc_mean,
+        factorised=factorised,
     )
-    problem = make_problem("mixture")
-    codes = problem.codes[:2, :1]
-    state = problem.state.map(lambda t: t[:2, :1, :1] if t.ndim == 3 else t[:2, :1] if t.ndim == 2 else t[:2])
+    codes, state = 2 * normal(2, 1), random_state(memory)
     addresses = random_addresses(memory, codes)
+    assert bool(state.row_cov[:, 0, 1].any()) != factorised
 
     total = 0.0
     for h in range(2):
-        M = state.row_mean[h, 0, 0].item() + math.sqrt(state.row_cov[h, 0, 0].item()) * nodes
-        b = state.loc_mean[h, 0].item() + math.sqrt(state.loc_var[h].item()) * nodes
-        log_ratio_M = normal_density(M, row_mean, row_var) - normal_density(
-            M, state.row_mean[h].item(), state.row_cov[h].item()
-        )
-        log_ratio_b = normal_density(b, loc_mean, loc_var) - normal_density(
-            b, state.loc_mean[h].item(), state.loc_var[h].item()
-        )
-        total += weights @ log_ratio_M + weights @ log_ratio_b
+        unit = noise_var[h] / noise_var.mean()
+        root = np.linalg.cholesky(unit * state.row_cov[h].numpy())
+        m, b = state.row_mean[h, :, 0].tolist()
+        M = m + root[0, 0] * nodes[:, None] + 0 * nodes
+        b = b + root[1, 0] * nodes[:, None] + root[1, 1] * nodes  # given M
+        log_q = normal_density(nodes[:, None], 0, 1) + normal_density(nodes, 0, 1) - np.log(np.diag(root)).sum()
+        log_p = normal_density(M, row_mean, unit * row_var) + normal_density(b, loc_mean, unit * loc_var)
+        total += weights @ (log_p - log_q) @ weights
         for t in range(2):
             theta, mean, var = (
                 addresses.assignment[t, h].item(),
                 addresses.weight_mean[t, h].item(),
                 addresses.weight_cov[h].item(),
             )
-            w = mean + math.sqrt(var) * nodes
             inner = math.log(0.5) - math.log(theta)
-            for (i, M_i), (j, b_j), (k, w_k) in itertools.product(enumerate(M), enumerate(b), enumerate(w)):
-                log_p = normal_density(codes[t].item(), M_i * w_k + b_j, noise_var) + normal_density(w_k, 0, 1)
-                inner += weights[i] * weights[j] * weights[k] * (log_p - normal_density(w_k, mean, var))
+            for weight, w in zip(weights, mean + math.sqrt(var) * nodes, strict=True):
+                log_p = normal_density(codes[t].item(), M * w + b, noise_var[h]) + normal_density(w, 0, 1)
+                inner += weight * (weights @ (log_p - normal_density(w, mean, var)) @ weights)
             total += theta * inner
     assert memory.bound(codes, state, addresses).total.item() == pytest.approx(total, rel=1e-12)
 
@@ -88,22 +104,18 @@ def test_the_bound_is_the_expectation_of_log_p_minus_log_q():
 def log_evidence(z: np.ndarray, model: oracle.Model) -> float:
     """log p(z) of a few scalar codes [T, 1] with K <= 1: assignments enumerated, M and b integrated out exactly,
     w by the trapezoid rule (which converges exponentially here)."""
-    T, (H, K) = len(z), model.R0.shape[:2]
+    T, (H, J) = len(z), model.R0.shape[:2]
+    K = J - model.located
     grid = np.linspace(-9, 9, 181) if K else np.zeros(1)
     w = np.stack(np.meshgrid(*[grid] * T, indexing="ij"), -1).reshape(-1, T)
     log_weight = (-0.5 * w**2 + np.log((grid[1] - grid[0]) / np.sqrt(2 * np.pi))).sum(-1) if K else np.zeros(1)
+    extended = np.stack([w] * K + [np.ones_like(w)] * model.located, -1)  # w~  [.., T, J]
     terms = []
     for s in itertools.product(range(H), repeat=T):
-        same = np.equal.outer(s, s)
-        mean, cov = np.zeros_like(w), np.broadcast_to(model.sigma2 * np.eye(T), (len(w), T, T)).copy()
-        for t, h in enumerate(s):
-            if K:
-                mean[:, t] += model.R0[h, 0, 0] * w[:, t]
-            if model.Sigma_b0 is not None:
-                mean[:, t] += model.mu_b0[h, 0]
-                cov[:, t, :] += same[t] * model.Sigma_b0[h, 0, 0]
-            if K:
-                cov[:, t, :] += same[t] * model.U0[h, 0, 0] * w[:, t, None] * w
+        same, psi = np.equal.outer(s, s), model.psi[list(s), 0]
+        mean = (extended * model.R0[list(s), :, 0]).sum(-1)
+        U0 = (psi / model.s)[:, None, None] * model.U0[list(s)]
+        cov = np.diag(psi) + same * np.einsum("ntj,tjk,nuk->ntu", extended, U0, extended)
         shift = z[:, 0] - mean
         quadratic = (shift * np.linalg.solve(cov, shift[..., None])[..., 0]).sum(-1)
         log_density = -0.5 * (quadratic + np.linalg.slogdet(cov)[1] + T * np.log(2 * np.pi))
@@ -122,7 +134,7 @@ def test_the_bound_stays_below_the_log_evidence(name, seed):
     )
     gaps = []
     for start in ("random", "data", "kmeans++"):
-        state, addresses = memory.write(codes, 200, start, generator=torch.Generator().manual_seed(seed))
+        state, addresses = memory.write(codes, 80, start, generator=torch.Generator().manual_seed(seed))
         gaps.append(evidence - memory.bound(codes, state, addresses).total.item())
     assert min(gaps) > 0
     assert min(gaps) < 3 * memory.partitions  # mean field costs something, not everything
@@ -187,15 +199,19 @@ def test_expected_divergence_of_the_codes_is_the_mean_of_sampled_ones(name):
         return torch.randn(draws, *shape, generator=random, dtype=torch.float64)
 
     # [draws, (G,) H, ..]: one memory a draw
-    M = state.row_mean + torch.linalg.cholesky(state.row_cov) @ noise(*state.row_mean.shape)
-    b = state.loc_mean + state.loc_var.sqrt().unsqueeze(-1) * noise(*state.loc_mean.shape)
-    # [draws, (G,) T, H, K]: addresses for every cluster, of which s picks one
+    scale = (noise_var / problem.prior.noise_scale).sqrt().unsqueeze(-2)
+    M = state.row_mean + scale * (torch.linalg.cholesky(state.row_cov) @ noise(*state.row_mean.shape))
+    # [draws, (G,) T, H, J]: addresses for every cluster, of which s picks one
     root = torch.linalg.cholesky(addresses.weight_cov).unsqueeze(-4)
     w = addresses.weight_mean + (root @ noise(*addresses.weight_mean.shape, 1)).squeeze(-1)
-    mean = (w.unsqueeze(-2) @ M.unsqueeze(-4)).squeeze(-2) + b.unsqueeze(-3)
+    if state.located:
+        w = torch.cat([w, w.new_ones(*w.shape[:-1], 1)], -1)
+    mean = (w.unsqueeze(-2) @ M.unsqueeze(-4)).squeeze(-2)
     s = torch.distributions.Categorical(probs=addresses.assignment).sample((draws,))
     mean = mean.gather(-2, s[..., None, None].expand(*s.shape, 1, parts.shape[-1])).squeeze(-2)  # [draws, (G,) T, C]
     v = memory.split(code_var)
+    index = s.unsqueeze(-1).expand(*s.shape, parts.shape[-1])
+    noise_var = noise_var.expand(draws, *state.loc_mean.shape).gather(-2, index)  # of the cluster drawn
     kl = 0.5 * ((v + (parts - mean).square()) / noise_var - 1 + (noise_var / v).log())
     sampled = kl.flatten(1).sum(-1)
 

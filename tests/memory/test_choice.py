@@ -10,7 +10,15 @@ from torch import Tensor
 
 from memory.zoo import Sizes, close, make_problem, normal
 from vbmem import load_memory, save_memory
-from vbmem.memory import CategoricalMemory, Choice, MixtureMemory, TreeMemory, UniformChoice, WeightedChoice
+from vbmem.memory import (
+    CategoricalMemory,
+    Choice,
+    MemoryState,
+    MixtureMemory,
+    TreeMemory,
+    UniformChoice,
+    WeightedChoice,
+)
 from vbmem.memory import engine as steps
 from vbmem.memory.choice import smoothed_usage
 
@@ -74,7 +82,7 @@ def test_every_iteration_of_a_write_raises_the_bound(make, choice):
         bound = float(memory.bound(CODES, state, addresses).total)
         assert bound >= previous - 1e-9
         previous = bound
-        state, addresses = memory.write(CODES, 1, state)
+        state, addresses = memory.write(CODES, 2, state)
 
 
 @every_memory
@@ -104,7 +112,7 @@ def test_it_says_how_often_clusters_are_sampled_and_how_dense_codes_are(choice):
     problem = make_problem("mixture", Sizes(part_size=2))
     far = 100.0 * torch.arange(3).double().reshape(3, 1).expand(3, 2)
     memory = MixtureMemory(2, 2, 3, choice=choice)
-    state = type(problem.state)(problem.state.row_mean, problem.state.row_cov, far, problem.state.loc_var)
+    state = MemoryState.of(problem.state.factor_mean, problem.state.factor_cov, far, problem.state.loc_var)
     samples = memory.sample(state, 40_000, torch.Generator().manual_seed(0))
     nearest = (samples[:, :1] / 100).round().long().clamp(0, 2).squeeze(-1)
     assert (nearest.bincount(minlength=3) / 40_000 - weights_of(choice)).abs().max() < 0.012

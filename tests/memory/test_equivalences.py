@@ -1,6 +1,5 @@
 """One model behind five memories, and what must not matter: order, offset, batching, masking, chunking, sharding."""
 
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -15,17 +14,18 @@ from memory.zoo import (
     close,
     every_located_memory,
     every_memory,
+    every_start,
     make_problem,
     normal,
     over_sizes,
     random_state,
+    variances,
 )
 from vbmem.memory import (
     CategoricalMemory,
     GaussianMemory,
     MemoryState,
     MixtureMemory,
-    ShiftedGaussianMemory,
     TreeMemory,
     engine,
 )
@@ -38,28 +38,30 @@ def prior_arguments(name: str, *names: str) -> dict[str, Any]:
     return {key: config[key] for key in names}
 
 
-def same_write(memory, other, codes, start, other_start=None, **tolerance) -> None:
-    """Both write the same, step for step."""
-    for iterations in (1, 2, 5):
-        state, addresses = memory.write(codes, iterations, start)
-        other_state, other_addresses = other.write(codes, iterations, other_start or start)
-        close(state, other_state, **tolerance)
-        close(addresses, other_addresses, **tolerance)
-        bound, other_bound = memory.bound(codes, state, addresses), other.bound(codes, other_state, other_addresses)
-        close(bound.total, other_bound.total, **tolerance)
-
-
 def test_gaussian_is_a_mixture_of_one_cluster_whose_location_cannot_move():
     prior = prior_arguments("gaussian-general", "noise_var", "row_var", "row_mean")
     gaussian, mixture = GaussianMemory(3, 2, **prior), MixtureMemory(3, 2, 1, **prior, loc_var=1e-12)
-    start = random_state(gaussian)
-    same_write(gaussian, mixture, normal(6, 3), start, replace(start, loc_var=start.loc_var + 1e-12), atol=1e-9)
+    start, codes = random_state(gaussian), normal(6, 3)
+    location = torch.zeros(1, 3, dtype=torch.float64), torch.full((1,), 1e-12, dtype=torch.float64)
+    mixture_start = MemoryState.of(start.row_mean, start.row_cov, *location)
+    for iterations in (1, 2, 5):
+        state, addresses = gaussian.write(codes, iterations, start)
+        other_state, other_addresses = mixture.write(codes, iterations, mixture_start, expand=False)
+        close(other_state.factor_mean, state.row_mean, atol=1e-9)
+        close(other_state.factor_cov, state.row_cov, atol=1e-9)
+        close(other_addresses, addresses, atol=1e-9)
+        bound = gaussian.bound(codes, state, addresses)
+        close(mixture.bound(codes, other_state, other_addresses).total, bound.total, atol=1e-9)
 
 
-def test_shifted_is_a_mixture_of_one_cluster():
-    prior = prior_arguments("shifted-general", "noise_var", "row_var", "row_mean", "loc_var", "loc_mean")
-    shifted, mixture = ShiftedGaussianMemory(3, 2, **prior), MixtureMemory(3, 2, 1, **prior)
-    same_write(shifted, mixture, normal(6, 3), random_state(shifted), rtol=0, atol=0)
+@pytest.mark.parametrize("name", ["shifted", "shifted-general", "shifted-factorised"])
+def test_shifted_is_a_mixture_of_one_cluster(name):
+    shifted = make_problem(name).memory
+    mixture, start, codes = MixtureMemory(clusters=1, **shifted.config()), random_state(shifted), 2 * normal(6, 3)
+    written = [memory.write(codes, 5, start) for memory in (shifted, mixture)]
+    for one, other in zip(*written, strict=True):
+        close(one, other, rtol=0, atol=0)
+    close(shifted.bound(codes, *written[0]), mixture.bound(codes, *written[1]), rtol=0, atol=0)
 
 
 def test_categorical_is_a_mixture_without_rows():
@@ -78,10 +80,10 @@ def test_categorical_is_a_mixture_whose_rows_cannot_move():
     categorical = CategoricalMemory(3, 4, noise_var=0.7, row_var=1.7)
     mixture = MixtureMemory(3, 1, 4, noise_var=0.7, loc_var=1.7, row_var=1e-14)
     start = random_state(categorical)
-    rows = {"row_mean": torch.zeros(4, 1, 3, dtype=torch.float64)}
-    rows["row_cov"] = torch.full((4, 1, 1), 1e-14, dtype=torch.float64)
+    rows = torch.zeros(4, 1, 3, dtype=torch.float64), torch.full((4, 1, 1), 1e-14, dtype=torch.float64)
+    mixture_start = MemoryState.of(*rows, start.loc_mean, start.loc_var)
     state, addresses = categorical.write(codes, 5, start)
-    mixture_state, mixture_addresses = mixture.write(codes, 5, replace(start, **rows))
+    mixture_state, mixture_addresses = mixture.write(codes, 5, mixture_start, expand=False)
     close(mixture_state.loc_mean, state.loc_mean, atol=1e-9)
     close(mixture_state.loc_var, state.loc_var, atol=1e-9)
     close(mixture_addresses.assignment, addresses.assignment, atol=1e-9)
@@ -90,9 +92,10 @@ def test_categorical_is_a_mixture_whose_rows_cannot_move():
     )
 
 
+@pytest.mark.parametrize("name", ["mixture", "mixture-general", "mixture-factorised", "mixture-cluster"])
 @pytest.mark.parametrize("batch", [(), (2,)])
-def test_a_tree_of_one_partition_is_a_mixture(batch):
-    mixture = make_problem("mixture-general").memory
+def test_a_tree_of_one_partition_is_a_mixture(name, batch):
+    mixture = make_problem(name).memory
     tree = TreeMemory(partitions=1, **mixture.config())
     codes, start = normal(*batch, 6, 3), random_state(mixture, batch)
     state, addresses = mixture.write(codes, 5, start)
@@ -160,14 +163,13 @@ def test_the_order_of_clusters_does_not_matter(name, sizes):
     memory, codes, start = problem.memory, problem.codes, problem.state
     order = torch.randperm(memory.layout[0], generator=torch.Generator().manual_seed(1))
     other = memory
-    if name == "categorical-general":  # the one prior that tells the clusters apart
+    if name.endswith("cluster") or name == "categorical-general":  # priors that tell the clusters apart
         config = memory.config()
-        changes = {name: config[name][order] for name in ("row_mean", "row_var")}
-        other = CategoricalMemory(**(config | changes))
-    dims = {"row_mean": -3, "row_cov": -3, "loc_mean": -2, "loc_var": -1}
+        apart = ["noise_var"] * name.endswith("cluster") + ["row_mean", "row_var"] * (memory.kind == "categorical")
+        other = type(memory)(**(config | {argument: config[argument][order] for argument in apart}))
 
     def permuted(state: MemoryState) -> MemoryState:
-        return MemoryState(**{name: getattr(state, name).index_select(dim, order) for name, dim in dims.items()})
+        return state.map(lambda tensor: tensor.index_select(-3, order))
 
     state, addresses = memory.write(codes, 3, start)
     other_state, other_addresses = other.write(codes, 3, permuted(start))
@@ -213,7 +215,7 @@ PRIORS = [
     (name, argument)
     for name in MEMORIES
     for argument in ("row_mean", "row_var", "loc_mean", "loc_var")
-    if name.endswith("general") and argument in make_problem(name).memory.config()
+    if name.endswith(("general", "factorised")) and argument in make_problem(name).memory.config()
 ]
 
 
@@ -238,7 +240,7 @@ def test_a_batch_of_priors_is_a_loop_over_memories(name, argument, batch):
 
 
 @every_memory
-@pytest.mark.parametrize("filler", [0.0, 1e6, float("nan"), float("inf")])
+@pytest.mark.parametrize("filler", [1e6, float("nan")])
 def test_masked_frames_are_as_if_removed(name, filler):
     problem = make_problem(name, Sizes(batch=(2,)))
     memory, start = problem.memory, problem.state
@@ -259,6 +261,41 @@ def test_masked_frames_are_as_if_removed(name, filler):
 
 
 @every_memory
+@pytest.mark.parametrize("expand", [False, True])
+def test_a_weight_is_how_often_a_frame_is_written(name, expand):
+    problem = make_problem(name, Sizes(batch=(2,)))
+    memory, codes, start = problem.memory, problem.codes, problem.state
+    times = torch.tensor([1, 2, 0, 3, 1, 1])
+    weights, repeated = times.double().expand(2, -1), codes.repeat_interleave(times, -2)
+    state, addresses = memory.write(codes, 3, start, weights, expand=expand)
+    other_state, other_addresses = memory.write(repeated, 3, start, expand=expand)
+    close(state, other_state)
+    close(
+        addresses.assignment.repeat_interleave(times, -2),
+        times.repeat_interleave(times)[:, None] * other_addresses.assignment,
+    )
+    close(memory.bound(codes, state, addresses), memory.bound(repeated, other_state, other_addresses))
+    var = variances(*codes.shape)
+    close(
+        memory.bound(codes, state, addresses, var),
+        memory.bound(repeated, other_state, other_addresses, var.repeat_interleave(times, -2)),
+    )
+
+
+@every_memory
+def test_a_weight_may_be_any_share_of_a_frame(name):
+    """Two halves are a whole, and weights of 1 change nothing."""
+    problem = make_problem(name)
+    memory, codes, start = problem.memory, problem.codes, problem.state
+    expected, _ = memory.write(codes, 3, start)
+    close(memory.write(codes, 3, start, torch.ones(6, dtype=torch.float64))[0], expected, rtol=0, atol=0)
+    halves = torch.full((12,), 0.5, dtype=torch.float64)
+    state, _ = memory.write(torch.cat([codes, codes]), 3, start, halves)
+    close(state, expected)
+    close(memory.address(state, torch.cat([codes, codes]), halves).assignment.sum((-1, -2)), 6.0)
+
+
+@every_memory
 def test_masked_frames_may_have_any_code_variance(name):
     problem = make_problem(name)
     memory = problem.memory
@@ -272,17 +309,18 @@ def test_masked_frames_may_have_any_code_variance(name):
 
 
 @every_memory
-@pytest.mark.parametrize("start", ["prior", "random", "data", "kmeans++"])
+@every_start
 def test_a_masked_write_is_finite_from_every_start(name, start):
     problem = make_problem(name, Sizes(batch=(2,), clusters=5))
     mask = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 0]], dtype=torch.bool)
     codes = problem.codes.where(mask.unsqueeze(-1), float("nan"))
     state, _ = problem.memory.write(codes, 2, start, mask, torch.Generator().manual_seed(0))
-    assert all(getattr(state, field).isfinite().all() for field in state.__dataclass_fields__)
+    assert state.row_mean.isfinite().all()
+    assert state.row_cov.isfinite().all()
 
 
 @every_memory
-@pytest.mark.parametrize("start", ["prior", "random", "data", "kmeans++"])
+@every_start
 def test_an_episode_without_frames_leaves_the_prior(name, start):
     problem = make_problem(name, Sizes(batch=(2,)))
     mask = torch.tensor([[True] * 6, [False] * 6])
@@ -311,7 +349,7 @@ def streams(codes: torch.Tensor, folder) -> dict[str, Any]:
 
 @every_memory
 def test_a_streamed_write_is_the_write_in_memory(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("vbmem.memory.writing.STREAM_CHUNK", 3)
+    monkeypatch.setattr("vbmem.memory.streams.CHUNK", 3)
     problem = make_problem(name, Sizes(frames=10))
     memory, codes, start = problem.memory, problem.codes, problem.state
     expected, _ = memory.write(codes, 4, start)
@@ -340,4 +378,4 @@ def test_a_sharded_write_is_the_write_in_memory(name):
             engine.local_step(memory.split(shard), state, prior)[1] for shard in problem.codes.split([2, 5, 3], dim=-2)
         ]
         state = engine.global_step(shards[0] + shards[1] + shards[2], state, prior)
-    close(state, memory.write(problem.codes, 4, problem.state)[0])
+    close(state, memory.write(problem.codes, 4, problem.state, expand=False)[0])

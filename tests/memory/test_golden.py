@@ -20,6 +20,7 @@ from vbmem.memory import (
     TreeMemory,
     engine,
 )
+from vbmem.memory.state import Prior, below, block_diagonal
 
 TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}
 
@@ -31,12 +32,7 @@ def golden(name: str) -> dict[str, torch.Tensor]:
 
 def one_cluster(row_mean: torch.Tensor, row_cov: torch.Tensor) -> MemoryState:
     """R [.., K, C] and U [.., K, K] as a state without locations."""
-    return MemoryState(
-        row_mean=row_mean.unsqueeze(-3),
-        row_cov=row_cov.unsqueeze(-3),
-        loc_mean=torch.zeros_like(row_mean[..., :1, :]),
-        loc_var=torch.zeros_like(row_cov[..., :1, 0]),
-    )
+    return MemoryState(row_mean.unsqueeze(-3), row_cov.unsqueeze(-3), located=False)
 
 
 def test_gaussian_write_follows_the_reference_iteration_by_iteration():
@@ -64,7 +60,7 @@ def test_categorical_write_follows_the_reference_iteration_by_iteration():
     codes = case["Mu_Z"]
     memory = CategoricalMemory(6, 4, row_mean=case["R0"], row_var=case["U0_diag"])
     empty = memory.prior_state((2,), dtype=torch.float64)
-    start = replace(empty, loc_mean=case["R_init"], loc_var=case["U_diag_init"])
+    start = MemoryState.of(empty.factor_mean, empty.factor_cov, case["R_init"], case["U_diag_init"])
     for index in range(int(case["opt_iters"])):
         state, addresses = memory.write(codes, index + 1, start)
         close(state.loc_mean, case["traj_R"][index], **TOLERANCE)
@@ -99,24 +95,35 @@ def clustered_case(name: str):
         "noise_var": float(case["sigma2_z"]),
         "row_var": row_var,
         "loc_var": float(case["pb_sigma2"]),
+        "factorised": True,
     }
     memory = TreeMemory(6, 2, 3, 2, **prior) if tree else MixtureMemory(5, 2, 3, **prior)
     return case, memory
+
+
+def held(prior: Prior, state: MemoryState) -> Prior:
+    """A prior that is sure of the locations to be those of the state."""
+    sure = torch.full_like(state.loc_var, 1e30)
+    return replace(
+        prior,
+        row_precision=block_diagonal(prior.row_precision[..., :-1, :-1], sure),
+        row_natural=below(prior.row_natural[..., :-1, :], sure.unsqueeze(-1) * state.loc_mean),
+    )
 
 
 @pytest.mark.parametrize("name", ["mix_odd1", "tree_odd1"])
 def test_clustered_writes_follow_the_reference_step_by_step(name):
     case, memory = clustered_case(name)
     codes, prior = memory.split(case["Mu_Z"]), memory.prior(case["Mu_Z"])
-    state = MemoryState(case["R_init"], case["U_init"], case["Mu_b_init"], case["Sigma_b_init_scalar"])
+    state = MemoryState.of(case["R_init"], case["U_init"], case["Mu_b_init"], case["Sigma_b_init_scalar"])
     weight_mean = torch.zeros_like(case["out_Mu_W"])
     weight_cov = torch.eye(2, dtype=torch.float64).expand_as(case["out_Sigma_w"])
     for index in range(int(case["opt_iters"])):
         theta = case["traj_theta_s"][index]
         # b, given the weights of the last iteration
-        sums = engine.statistics(codes, Addresses(theta, weight_mean, weight_cov))
+        sums = engine.statistics(codes, Addresses(theta, weight_mean, weight_cov), prior)
         fresh = engine.global_step(sums, state, prior)
-        state = replace(state, loc_mean=fresh.loc_mean, loc_var=fresh.loc_var)
+        state = MemoryState.of(state.factor_mean, state.factor_cov, fresh.loc_mean, fresh.loc_var)
         close(state.loc_mean, case["traj_Mu_b"][index], **TOLERANCE)
         close(state.loc_var, case["traj_Sigma_b_scalar"][index], **TOLERANCE)
         # w
@@ -125,12 +132,11 @@ def test_clustered_writes_follow_the_reference_step_by_step(name):
         close(weight_mean, case["traj_Mu_W"][index], **TOLERANCE)
         close(weight_cov, case["traj_Sigma_w"][index], **TOLERANCE)
         # M, with b held where it is: a prior location of variance 0
-        sums = engine.statistics(codes, Addresses(theta, weight_mean, weight_cov))
-        held = replace(prior, loc_mean=state.loc_mean, loc_var=torch.zeros_like(state.loc_var))
-        fresh = engine.global_step(sums, state, held)
-        state = replace(state, row_mean=fresh.row_mean, row_cov=fresh.row_cov)
-        close(state.row_mean, case["traj_R"][index], **TOLERANCE)
-        close(state.row_cov, case["traj_U"][index], **TOLERANCE)
+        sums = engine.statistics(codes, Addresses(theta, weight_mean, weight_cov), prior)
+        fresh = engine.global_step(sums, state, held(prior, state))
+        state = MemoryState.of(fresh.factor_mean, fresh.factor_cov, state.loc_mean, state.loc_var)
+        close(state.factor_mean, case["traj_R"][index], **TOLERANCE)
+        close(state.factor_cov, case["traj_U"][index], **TOLERANCE)
 
     addresses = Addresses(case["out_theta_s"], weight_mean, weight_cov)
     bound = memory.bound(case["Mu_Z"], state, addresses)
@@ -152,7 +158,7 @@ def test_assignments_at_the_reference_states_are_the_papers(name):
     for index in range(1, int(case["opt_iters"])):
         keys = ("R", "U", "Mu_b", "Sigma_b_scalar", "Mu_W", "Sigma_w")
         R, U, mu_b, v_b, mu_w, Sigma_w = (case[f"traj_{key}"][index - 1] for key in keys)
-        assignment = engine.address(codes, MemoryState(R, U, mu_b, v_b), prior).assignment
+        assignment = engine.address(codes, MemoryState.of(R, U, mu_b, v_b), prior).assignment
         for episode in np.ndindex(*R.shape[:-3]):
             z = codes[episode].numpy()
             memory_factors = (R[episode].numpy(), U[episode].numpy(), mu_b[episode].numpy())

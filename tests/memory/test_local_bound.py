@@ -24,7 +24,11 @@ def test_it_is_the_general_bound_of_each_frame_alone(name, sizes):
     memory, state, codes = problem.memory, problem.state, problem.codes
     close(memory.local_bound(state, codes), term_by_term(memory, state, codes))
     code_var = torch.rand_like(codes) + 0.1
-    close(memory.local_bound(state, codes, code_var), term_by_term(memory, state, codes, code_var))
+    actual, expected = memory.local_bound(state, codes, code_var), term_by_term(memory, state, codes, code_var)
+    if name.endswith("cluster"):  # the best assignments then depend on the variance, which `address` does not know
+        assert (actual >= expected - 1e-10).all()
+    else:
+        close(actual, expected)
 
 
 @every_memory
