@@ -10,6 +10,7 @@ from vbmem.memory import (
     CategoricalMemory,
     GaussianMemory,
     KanervaMemory,
+    MemoryState,
     MixtureMemory,
     ShiftedGaussianMemory,
     TreeMemory,
@@ -45,7 +46,12 @@ def test_bad_codes_are_refused_everywhere(codes, message):
 BAD_MASKS = {
     "of another length": (ALL[:4], r"mask must have the shape \[5\], one entry a frame, got \[4\]"),
     "of other batches": (ALL.expand(2, 5), r"mask must have the shape \[5\], one entry a frame, got \[2, 5\]"),
-    "of numbers": (ALL.double(), r"mask must be boolean.* got torch\.float64"),
+    "of whole numbers": (ALL.long(), r"mask must be boolean.* or weights of type torch\.float64, got torch\.int64"),
+    "of another precision": (ALL.float(), r"or weights of type torch\.float64, got torch\.float32"),
+    "a list": ([True] * 5, r"mask must be a torch\.Tensor, got list"),
+    "of negative weights": (-ALL.double(), "the weights of frames must be finite and not negative"),
+    "of infinite weights": (ALL / torch.zeros(5).double(), "the weights of frames must be finite and not negative"),
+    "of weights that are NaN": (ALL * torch.tensor(torch.nan).double(), "the weights of frames must be finite"),
     "on another device": (ALL.to("meta"), "codes are on cpu but the mask is on meta"),
 }
 
@@ -58,18 +64,23 @@ def test_bad_masks_are_refused(mask, message):
         MIXTURE.address(STATE, CODES, mask)
 
 
-def test_non_finite_codes_are_refused_where_they_are_not_masked():
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float64])
+def test_non_finite_codes_are_refused_where_they_are_not_masked(dtype):
     codes = CODES.clone()
     codes[1] = torch.nan
-    mask = ALL.clone()
+    mask = ALL.to(dtype)
     mask[2] = False
     with pytest.raises(ValueError, match="mask those frames out"):
         MIXTURE.write(codes, mask=mask)
 
 
 OTHER = MixtureMemory(3, 2, 4).prior_state(dtype=torch.float64)
+UNLOCATED = MemoryState(STATE.row_mean, STATE.row_cov, located=False)
+SMALL = MemoryState(STATE.row_mean, STATE.factor_cov)
 BAD_STATES = {
-    "of another memory": (OTHER, r"another memory: its rows have the shape \[4, 2, 3\], expected \[2, 2, 3\]"),
+    "of another memory": (OTHER, r"another memory: its rows have the shape \[4, 3, 3\], expected \[2, 3, 3\]"),
+    "without locations": (UNLOCATED, r"another memory.* \(clusters, rows with the location, code size\)"),
+    "with other covariances": (SMALL, r"row_cov must have the shape \[\.\., 2, 3, 3\], got \[2, 2, 2\]"),
     "of another dtype": (STATE.to(torch.float32), r"codes are torch\.float64 on cpu but the state is torch\.float32"),
     "on another device": (STATE.to("meta"), r"codes are .* on cpu but the state is .* on meta"),
 }
@@ -120,9 +131,29 @@ BAD_MEMORIES = {
         lambda: CategoricalMemory(3, 2, row_var=torch.tensor([[1.0, -1.0], [1.0, 1.0]])),
         "row_var must be positive",
     ),
-    "noise by coordinate": (
-        lambda: GaussianMemory(3, 2, noise_var=torch.ones(3)),
+    "noise of another size": (
+        lambda: MixtureMemory(3, 2, 4, noise_var=torch.ones(4)),
+        r"noise_var must be one number, or a tensor of shape \[3\] or \[4, 3\], got a tensor of shape \[4\]",
+    ),
+    "noise of other clusters": (
+        lambda: CategoricalMemory(3, 2, noise_var=torch.ones(3, 3)),
+        r"noise_var must be .* of shape \[3\] or \[2, 3\], got a tensor of shape \[3, 3\]",
+    ),
+    "noise by episode": (
+        lambda: MixtureMemory(3, 2, 4, noise_var=torch.ones(5, 4, 3)),
+        r"noise_var must be .* got a tensor of shape \[5, 4, 3\]",
+    ),
+    "no noise of one feature": (
+        lambda: MixtureMemory(3, 2, 2, noise_var=torch.tensor([1.0, 0.0, 1.0])),
+        "noise_var must be positive and finite, got 0 in it",
+    ),
+    "noise by feature of the DKM": (
+        lambda: KanervaMemory(3, 2, noise_var=torch.ones(3)),
         r"noise_var must be one number, got a tensor of shape \[3\]",
+    ),
+    "rows of other scales": (
+        lambda: MixtureMemory(3, 2, 2, row_var=torch.ones(3)),
+        r"row_var must have the shape \[\.\., 2\], got \[3\]",
     ),
     "U_0 of another size": (
         lambda: MixtureMemory(3, 2, 2, row_var=torch.eye(3)),
@@ -184,6 +215,8 @@ def test_counts_are_whole_and_positive(name, count):
         memory.write(problem.codes, count)
     with pytest.raises(ValueError, match=f"iterations {WHOLE} {count}"):
         memory.write_stream([problem.codes], count)
+    with pytest.raises(ValueError, match=f"starts {WHOLE} {count}"):
+        memory.write(problem.codes, starts=count)
     with pytest.raises(ValueError, match=f"n {WHOLE} {count}"):
         memory.sample(problem.state, count)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from memory.zoo import Sizes, close, every_located_memory, every_memory, make_problem
+from tiny import seeded
 
 OFFSET = 1000.0
 SIZES = Sizes(batch=(2,), frames=40, part_size=8, rows=3, clusters=3)
@@ -39,8 +40,8 @@ def test_float32_holds_for_codes_far_from_the_origin(name):
     start = problem.state.translate(torch.tensor([OFFSET]))
     state, addresses, bound = written(memory, codes.double(), start)
     rough_state, rough_addresses, rough_bound = written(memory, codes, start)
-    close(rough_state, state, rtol=0, atol=2e-3)
-    close(rough_addresses, addresses, rtol=0, atol=2e-3)
+    close(rough_state, state, rtol=0, atol=5e-3)
+    close(rough_addresses, addresses, rtol=0, atol=5e-3)
     close(rough_bound.total, bound.total, rtol=1e-4, atol=0)
 
 
@@ -58,6 +59,7 @@ def test_autocast_changes_nothing(name):
             "bound": memory.bound(codes, state, addresses),
             "reconstruct": memory.reconstruct(state, codes),
             "log_predictive": memory.log_predictive(state, codes),
+            "local_bound": memory.local_bound(state, codes),
             "sample": memory.sample(state, 4, torch.Generator().manual_seed(0)),
         }
 
@@ -72,7 +74,7 @@ torchs_own_warnings = pytest.mark.filterwarnings("ignore::DeprecationWarning", "
 
 
 def write_and_bound(memory, codes, start):
-    state, addresses = memory.write(codes, 2, start)
+    state, addresses = memory.write(codes, 2, start, expand=False)  # as in training, for which it is compiled
     return state, addresses, memory.bound(codes, state, addresses)
 
 
@@ -92,12 +94,13 @@ def test_a_whole_write_is_one_graph_that_computes_the_same(name):
 
 
 @torchs_own_warnings
-def test_a_compiled_memory_seeds_and_writes_the_same():
+@pytest.mark.parametrize(("start", "expand"), [("kmeans++", False), ("kmeans", None)])
+def test_a_compiled_memory_seeds_and_writes_the_same(start, expand):
     problem = make_problem("mixture-general", Sizes(batch=(2,), frames=8, part_size=4))
     memory, codes = problem.memory, problem.codes
 
     def everything():
-        state, addresses = memory.write(codes, 2, "kmeans++", generator=torch.Generator().manual_seed(0))
+        state, addresses = memory.write(codes, 3, start, generator=seeded(), expand=expand)
         return state, addresses, memory.bound(codes, state, addresses)
 
     expected = everything()
