@@ -103,10 +103,11 @@ def test_of_several_starts_the_best_of_each_episode_is_kept(name):
 def test_a_ward_start_is_one_of_several():
     """It is the same every time, so the others start elsewhere."""
     memory, codes = MixtureMemory(3, 0, 5), 2 * normal(40, 12, 3)
-    ward, kmeans, best = (
-        memory.bound(codes, *memory.write(codes, 3, start, generator=seeded(1), starts=starts)).total
-        for start, starts in (("ward", 1), ("kmeans", 1), ("ward", 2))
-    )
+
+    def total(start, starts):
+        return memory.bound(codes, *memory.write(codes, 3, start, generator=seeded(1), starts=starts)).total
+
+    ward, kmeans, best = total("ward", 1), total("kmeans", 1), total("ward", 2)
     close(best, torch.maximum(ward, kmeans))
     assert (kmeans > ward).any()
     assert (ward > kmeans).any()
