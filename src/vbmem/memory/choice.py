@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
+from torch.distributions import Dirichlet, kl_divergence
 
 from vbmem.memory.checks import check_positive
 
@@ -47,7 +48,7 @@ class Choice(ABC):
 
     @abstractmethod
     def log_prior(self, clusters: int, like: Tensor) -> Tensor:
-        """log p(s = h), [.., H], with the dtype and device of `like`; ValueError if it has not that many clusters."""
+        """log p(s = h), or its expectation, [.., H], with the dtype and device of `like`; ValueError if it has not that many clusters."""
 
     def assign(self, log_likelihood: Tensor) -> Tensor:
         """The optimal q(s), theta_th ~ p(s=h) exp(l_th): [.., H, T] -> [.., H, T]."""
@@ -66,9 +67,13 @@ class Choice(ABC):
         log_prior = self.log_prior(assignment.shape[-1], assignment).unsqueeze(-2)
         return (assignment * (log_theta - log_prior)).sum((-1, -2))
 
+    def divergence(self, clusters: int, like: Tensor) -> Tensor:
+        """KL(q || p) of what p(s) itself is uncertain of, paid once for all frames, [] or [..]."""
+        return like.new_zeros(())
+
     def log_evidence(self, log_likelihood: Tensor) -> Tensor:
         """sum_g log sum_h p(s=h) exp(l_gth), as partitions choose independently: [.., G, H, T] -> [.., T]."""
-        log_prior = self.log_prior(log_likelihood.shape[-2], log_likelihood).unsqueeze(-1)
+        log_prior = self.log_prior(log_likelihood.shape[-2], log_likelihood).log_softmax(-1).unsqueeze(-1)
         return (log_likelihood + log_prior).logsumexp(-2).sum(-2)
 
     def sample(self, shape: tuple[int, ...], clusters: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -115,6 +120,49 @@ class WeightedChoice(Choice):
 
     def tensors(self) -> dict[str, Tensor]:
         return {"weights": self.weights}
+
+
+class DirichletChoice(Choice):
+    """p(s = h | pi) = pi_h with weights pi ~ Dir(concentration), whose posterior is q(pi) = Dir(posterior).
+
+    As a prior of s it is exp E log pi_h, and an episode pays KL(q(pi) || p(pi)) for it.
+
+    Args:
+        concentration: of the prior, the same for every cluster; below 1 it prefers few clusters.
+        posterior: [H] or [.., H]; by default the prior, before `given` counts.
+    """
+
+    kind = "dirichlet"
+
+    def __init__(self, concentration: float | Tensor = 1.0, posterior: Tensor | None = None) -> None:
+        check_positive("concentration", concentration)
+        self.concentration = torch.as_tensor(concentration)
+        self.posterior = self.concentration if posterior is None else posterior
+        check_positive("posterior", self.posterior)
+
+    def given(self, count: Tensor) -> DirichletChoice:
+        """With the posterior after frames in every cluster, [.., H]."""
+        return DirichletChoice(self.concentration, self.concentration.to(count) + count)
+
+    def log_prior(self, clusters: int, like: Tensor) -> Tensor:
+        posterior = self._posterior(clusters, like)
+        return posterior.digamma() - posterior.sum(-1, keepdim=True).digamma()
+
+    def divergence(self, clusters: int, like: Tensor) -> Tensor:
+        posterior = self._posterior(clusters, like)
+        prior = self.concentration.to(posterior).expand_as(posterior)
+        return kl_divergence(Dirichlet(posterior, validate_args=False), Dirichlet(prior, validate_args=False))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"concentration": self.concentration, "posterior": self.posterior}
+
+    def _posterior(self, clusters: int, like: Tensor) -> Tensor:
+        if self.posterior.ndim == 0:
+            return self.posterior.to(like).expand(clusters)
+        if self.posterior.shape[-1] != clusters:
+            got = list(self.posterior.shape)
+            raise ValueError(f"expected {clusters} weights, one for every cluster, got {got}")
+        return self.posterior.to(like)
 
 
 UNIFORM: Choice = UniformChoice()

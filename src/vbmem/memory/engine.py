@@ -169,18 +169,18 @@ def bound(sums: Statistics, state: MemoryState, addresses: Addresses, prior: Pri
 
     Holds for any state and addresses, optimal or not, with the statistics of those addresses.
     """
-    rows, code_size = state.rows, state.row_mean.shape[-1]
+    rows, (clusters, _, code_size) = state.rows, state.row_mean.shape[-3:]
     # What the uncertainty of the rows adds to the squared error, which is in units of the noise.
     spread = code_size * (state.row_cov * sums.weight_outer).sum((-1, -2)).sum(-1) / prior.noise_scale
     logdet = (sums.count * (2 * math.pi * prior.noise_var).log().sum(-1)).sum(-1)
     error = (residual(sums, state, prior) / prior.noise_var).sum((-1, -2))
     _, weight_logdet = inverse_and_logdet(addresses.weight_cov, "the covariance of the addressing weights")
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1)[..., :rows].sum(-1)
-    kl_rows, kl_locations = _kl_memory(state, prior)
+    kl_rows, kl_locations = kl_memory(state, prior)
     return Bound(
         log_likelihood=-0.5 * (error + spread + logdet),
         kl_codes=None,
-        kl_assignments=prior.choice.kl(addresses.assignment),
+        kl_assignments=prior.choice.kl(addresses.assignment) + prior.choice.divergence(clusters, sums.count),
         kl_weights=0.5 * (traces - sums.count * (weight_logdet + rows)).sum(-1),
         kl_rows=kl_rows,
         kl_locations=kl_locations,
@@ -199,7 +199,7 @@ def bound_of_codes(
     return replace(exact, log_likelihood=None, kl_codes=-entropies - exact.log_likelihood)
 
 
-def _kl_memory(state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor]:
+def kl_memory(state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor]:
     """KL(q(M) || p(M)) summed over clusters (paper, D.1), in two parts: of the factors given the locations, and of the
     locations."""
     row_count, code_size = state.row_mean.shape[-2:]
@@ -214,7 +214,7 @@ def _kl_memory(state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor]:
     ratio = state.loc_var * prior.row_precision[..., -1, -1]
     square = (shift[..., -1, :].square() * scale).sum(-1) * prior.row_precision[..., -1, -1]
     locations = 0.5 * (code_size * (ratio - 1 - ratio.log()) + square).sum(-1)
-    return whole - locations, locations
+    return whole - locations if state.rows else torch.zeros_like(whole), locations
 
 
 def recall(state: MemoryState, addresses: Addresses) -> Tensor:

@@ -63,8 +63,8 @@ def best_rotation(outer: Tensor, gram: Tensor, surplus: Tensor, row_var: Tensor)
 
         -tr(X^-1 S_ww) / 2 - tr(X G) / (2 u_0) + d log det A,   d = C - n
 
-    that is X G X / u_0 - d X - S_ww = 0. With G = L L' and L' S_ww L = V diag(e) V', A = L'^-1 V diag(y)^1/2, y the
-    positive root of y^2 / u_0 - d y - e = 0.
+    that is X G X / u_0 - d X - S_ww = 0. With G = L L' and L' S_ww L = V diag(e) V', X = L'^-1 V diag(y) V' L^-1, y the
+    positive root of y^2 / u_0 - d y - e = 0. Of all A the triangular one, which does not jump as eigenvectors do.
     """
     factor = cholesky(gram, "the second moments of the memory rows")
     values, vectors = torch.linalg.eigh(factor.mT @ outer @ factor)
@@ -72,5 +72,7 @@ def best_rotation(outer: Tensor, gram: Tensor, surplus: Tensor, row_var: Tensor)
     root = (d.square() + 4 * values / u).sqrt()
     y = torch.where(d > 0, u * (d + root) / 2, 2 * values / (root - d))  # free of cancellation
     y = y.clamp_min(torch.finfo(y.dtype).tiny).sqrt()
-    turn = (vectors / y.unsqueeze(-2)).mT @ factor.mT
-    return turn, torch.linalg.solve_triangular(factor.mT, vectors * y.unsqueeze(-2), upper=True)
+    root = torch.linalg.solve_triangular(factor.mT, vectors * y.unsqueeze(-2), upper=True)  # X = root root'
+    back = cholesky(root @ root.mT, "the best rotation of the weights")
+    identity = torch.eye(back.shape[-1], dtype=back.dtype, device=back.device).expand_as(back)
+    return torch.linalg.solve_triangular(back, identity, upper=False), back

@@ -10,7 +10,7 @@
 """
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -36,6 +36,9 @@ class GaussianMemory(VariationalMemory):
     kind = "gaussian"
     default_start = "random"
     default_iterations = 50
+
+
+OWN_NAMES = {"noise_var": "noise_var", "loc_var": "row_var", "loc_mean": "row_mean"}  # of a memory of rows that are locations
 
 
 @dataclass(repr=False, eq=False)
@@ -66,6 +69,16 @@ class CategoricalMemory(VariationalMemory):
     def layout(self) -> tuple[int, int]:
         return self.rows, 0
 
+    @property
+    def scales(self) -> dict[str, Scale]:
+        return {name: getattr(self, own) for name, own in OWN_NAMES.items()}
+
+    def with_scales(self, **scales: Scale) -> Self:
+        values = {own: scales[name] for name, own in OWN_NAMES.items() if name in scales}
+        if isinstance(mean := values.get("row_mean"), Tensor) and mean.ndim:
+            values["row_mean"] = mean.expand(self.rows, -1)
+        return self.with_prior(**values)
+
     def _row_prior(self, like: Tensor) -> tuple[Tensor, Tensor]:
         return like.new_empty(0, self.code_size), like.new_empty(0, 0)
 
@@ -76,7 +89,7 @@ class CategoricalMemory(VariationalMemory):
         return row_mean, row_var if row_var.ndim else row_var.unsqueeze(-1)
 
     def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
-        return empty.factor_cov, torch.full_like(empty.loc_var, 1 / self.code_size)
+        return empty.factor_cov, empty.loc_var / self.code_size
 
 
 @dataclass(repr=False, eq=False)
@@ -140,12 +153,10 @@ class MixtureMemory(LocatedMemory, VariationalMemory):
         super().__post_init__()
 
     def _row_spread(self, part_size: int) -> float:
-        return 1 / part_size
+        return 0.4**-0.5 / part_size
 
     def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
-        cov, part_size = empty.factor_cov, empty.row_mean.shape[-1]
-        identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
-        return (identity / part_size).expand_as(cov), empty.loc_var
+        return empty.factor_cov / (0.4 * empty.row_mean.shape[-1]), empty.loc_var
 
 
 @dataclass(repr=False, eq=False)

@@ -27,6 +27,7 @@ from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
 
 Scale = float | Tensor
 Noise = Literal["global", "feature", "cluster"]
+SCALES = ("noise_var", "row_var", "row_mean", "loc_var", "loc_mean")
 
 
 @dataclass(repr=False, eq=False)
@@ -115,6 +116,15 @@ class Memory(ABC):
         for name, value in values.items():
             setattr(changed, name, value)
         return changed
+
+    @property
+    def scales(self) -> dict[str, Scale]:
+        """noise_var, row_var, row_mean, loc_var and loc_mean, as far as it has them."""
+        return {name: getattr(self, name) for name in SCALES if hasattr(self, name)}
+
+    def with_scales(self, **scales: Scale) -> Self:
+        """The same memory with some of its `scales` replaced; those it has not are passed over."""
+        return self.with_prior(**{name: value for name, value in scales.items() if hasattr(self, name)})
 
     def _check_resizable(self, sizes: dict[str, int]) -> None:
         resizable = [name for name in self.sizes if name in ("rows", "clusters")]

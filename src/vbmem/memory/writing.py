@@ -1,24 +1,24 @@
 """Writing by mean-field variational Bayes: all at once, or from a stream in bounded memory."""
 
 import warnings
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, Self, cast, get_args
 
 import torch
 from torch import Tensor
 
 from vbmem.linalg import may_wait
 
-from vbmem.memory import engine, expansion
+from vbmem.memory import engine, expansion, fitting
 from vbmem.memory.checks import check_size, full_precision
-from vbmem.memory.reading import Memory
+from vbmem.memory.choice import DirichletChoice
+from vbmem.memory.reading import Memory, Noise
 from vbmem.memory.seeding import kmeans_means, kmeans_plus_plus, next_seed, random_frames, ward_means
-from vbmem.memory.streams import Chunks, Stream
-from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics
+from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
+from vbmem.memory.streams import SEED_FRAMES, Chunks, Stream
 from vbmem.progress import track
 
 Start = Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"]
 
-SEED_FRAMES = 4096  # frames of a stream among which its seeds are chosen
 WARD_FRAMES = 256  # frames up to which the start of a write is a Ward clustering
 HELD = 0.5  # share of a frame from which on a cluster holds it
 FAR = 100  # ratio between the codes' variance and what the prior expects from which on a write warns
@@ -164,32 +164,112 @@ class VariationalMemory(Memory):
             frames = stream.sample(SEED_FRAMES, generator)
         state = self._start(self.split(frames) - centre, prior, centre, start, None, generator)
         expand = prior.located and not prior.factorised
-        for _ in track(range(steps), "writing", progress):
+        for step in track(range(steps), "writing", progress):
             sums = stream.sum(lambda chunk: engine.local_step(self.split(chunk) - centre, state, prior)[1])
             state = engine.global_step(sums, state, prior)
-            if expand:
+            if expand and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
         return state.translate(centre)
 
-    # The two steps of a write, for those who repeat them in their own way.
+    # The steps of a write, for those who repeat them in their own way.
 
     @full_precision
-    def local_step(self, state: MemoryState, codes: Tensor) -> tuple[Statistics, Bound]:
+    def local_step(
+        self, state: MemoryState, codes: Tensor, mask: Tensor | None = None
+    ) -> tuple[Statistics, Tensor]:
         """One pass over codes [.., T, C] with the best addresses for the state: all that is to be known of them.
 
         Returns:
-            The sums over frames that `global_step` needs, which add up over parts of the data, and the bound.
+            The sums over frames that `global_step` needs, and the bound but for `divergence`, [..]; both add up over
+            parts of the data.
         """
         parts, prior = self.split(codes), self.prior(codes)
-        addresses, sums = engine.local_step(parts, state, prior)
-        return sums, engine.bound(sums, state, addresses, prior).map(lambda term: self.reduce(term, -1))
+        if mask is not None:
+            mask = self.lift(mask, -2)
+            parts = parts.where((mask > 0).unsqueeze(-1), 0)
+        addresses, sums = engine.local_step(parts, state, prior, mask)
+        bound = engine.bound(sums, state, addresses, prior).total
+        return sums, self.reduce(bound, -1) + self.divergence(state)
 
     @full_precision
     def global_step(self, state: MemoryState, sums: Statistics) -> MemoryState:
         """The best memory for the sums of a local step; of the state, the rows with which they were made."""
         return engine.global_step(sums, state, self.prior(state.row_mean))
 
-    # How uncertain and how spread out a write starts, beside the prior: the reference implementation's constants.
+    @full_precision
+    def divergence(self, state: MemoryState) -> Tensor:
+        """What a memory costs however many frames use it: KL of the state, and of the weights of p(s), from prior, [..]."""
+        prior = self.prior(state.row_mean)
+        kl_rows, kl_locations = engine.kl_memory(state, prior)
+        paid = prior.choice.divergence(self.layout[0], state.row_mean)
+        return self.reduce(kl_rows + kl_locations + paid, -1)
+
+    @classmethod
+    def for_codes(
+        cls,
+        codes: Tensor | Chunks,
+        *sizes: int,
+        noise: Noise = "global",
+        weights: bool = False,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Self:
+        """A memory for codes of any scale: `MixtureMemory.for_codes(codes, rows, clusters)`, and so for the others.
+
+        Args:
+            codes: as in `fit_prior`, as the rest is.
+            sizes: those of the memory after the size of a code, in the constructor's order.
+        """
+        first = codes if isinstance(codes, Tensor) else next(iter(codes() if callable(codes) else codes))
+        memory = cls(first.shape[-1], *sizes)
+        return memory.fit_prior(codes, noise=noise, weights=weights, mask=mask, generator=generator)
+
+    @torch.no_grad()
+    def fit_prior(
+        self,
+        codes: Tensor | Chunks,
+        *,
+        noise: Noise = "global",
+        weights: bool = False,
+        relevance: bool = False,
+        iterations: int = 100,
+        tol: float = 1e-2,
+        start: Start | None = None,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Self:
+        """This memory with the prior that fits the codes, whatever their scale: noise, and means and variances of rows
+        and locations, by closed-form updates that raise the bound, in turn with those of a write.
+
+        What it was before does not matter. Several episodes [.., T, C] share the prior.
+
+        Args:
+            codes: [.., T, C], or chunks as in `write_stream`.
+            noise: the same everywhere ("global"), for every "feature", or for every "cluster" and feature.
+            weights: clusters of unequal weights, with a Dirichlet prior.
+            relevance: a variance for every factor row, so that rows nobody needs vanish.
+            iterations: at most.
+            tol: stop once an iteration gains less than this many nats a frame.
+            start: of the write, as there.
+            mask: [.., T], True where a frame counts, or how much it counts.
+            generator: randomness of the start.
+        """
+        memory = self.with_prior(choice=DirichletChoice()) if weights else self
+        how = {"iterations": check_size("iterations", iterations), "tol": tol, "relevance": relevance}
+        return cast(Self, fitting.fit(memory, codes, noise, start, mask, generator, **how))
+
+    def first_state(
+        self,
+        codes: Tensor,
+        start: Start | None = None,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> MemoryState:
+        """Where a write of codes [.., T, C] starts; see `write`."""
+        parts, mask, prior, centre = self._enter(codes, None, mask)
+        return self._start(parts, prior, centre, start, mask, generator).translate(centre)
+
+    # How uncertain and how spread out a write starts: the reference implementation's constants, in units of the prior.
     def _row_spread(self, part_size: int) -> float:
         return 0.05
 
@@ -220,17 +300,19 @@ class VariationalMemory(Memory):
         def noise(like: Tensor) -> Tensor:
             return torch.empty_like(like).normal_(generator=generator)
 
-        row_mean = empty.factor_mean + self._row_spread(codes.shape[-1]) * noise(empty.factor_mean)
+        spread = self._row_spread(codes.shape[-1]) * empty.factor_cov.diagonal(dim1=-2, dim2=-1).sqrt().detach()
+        row_mean = empty.factor_mean + spread.unsqueeze(-1) * noise(empty.factor_mean)
         loc_mean = empty.loc_mean
         row_cov, loc_var = self._first_widths(empty)
         if start == "random":
             if prior.located:
                 loc_mean = loc_mean + empty.loc_var.sqrt().unsqueeze(-1) * noise(loc_mean)
         else:
-            frames = codes.detach().expand(*empty.row_mean.shape[:-3], *codes.shape[-2:])
-            counts = None if mask is None else mask > 0
+            unit = prior.noise_var.mean(-2, keepdim=True).sqrt().detach()  # features count as their noise allows
+            frames = (codes.detach() / unit).expand(*empty.row_mean.shape[:-3], *codes.shape[-2:])
+            counts = None if mask is None else (mask > 0).expand(frames.shape[:-1])
             count = loc_mean.shape[-2] if prior.located else row_mean.shape[-2]
-            chosen = self._choose(start, frames, count, counts, generator, starts)
+            chosen = self._choose(start, frames, count, counts, generator, starts) * unit
             if prior.located:
                 loc_mean = chosen
             else:
@@ -276,9 +358,9 @@ def _is_training(codes: Tensor, prior: Prior) -> bool:
 
 def _warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
     """Codes [.., T, C] far larger or smaller than the prior expects are explained as one cluster, or as noise."""
-    offset = prior.row_mean[..., -1, :] if prior.located else torch.zeros_like(codes[..., :1, :])
+    offset = prior.row_mean[..., -1, :].mean(-2, keepdim=True) if prior.located else 0
     squares = (codes - offset).square().mean(-1)
-    found = float(squares.mean() if mask is None else squares[mask > 0].mean())
+    found = float(squares.mean() if mask is None else squares[(mask > 0).expand_as(squares)].mean())
     factors = prior.row_mean[..., :-1, :] if prior.located else prior.row_mean
     spread = (1 / prior.row_precision.diagonal(dim1=-2, dim2=-1)).sum(-1) + factors.square().mean(-1).sum(-1)
     expected = float(prior.noise_scale + spread.mean())
@@ -287,7 +369,7 @@ def _warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
             f"the codes have a mean square of {found:.2g}, this memory's prior expects about {expected:.2g}, so they "
             "will be told apart badly; fit the prior to them with memory.fit_prior(codes), or make the memory with "
             "for_codes",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 

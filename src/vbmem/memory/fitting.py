@@ -1,0 +1,242 @@
+"""Priors that fit the codes: noise, scales and means of rows and locations, and weights of the clusters, each set in
+closed form to what maximises the bound, in turn with the two steps of a write (empirical Bayes)."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args
+
+import torch
+from torch import Tensor
+
+from vbmem.memory import engine, expansion
+from vbmem.memory.checks import check_codes
+from vbmem.memory.choice import DirichletChoice
+from vbmem.memory.reading import Noise
+from vbmem.memory.state import MemoryState, Statistics
+from vbmem.memory.streams import CHUNK, SEED_FRAMES, Chunks, Stream
+
+if TYPE_CHECKING:
+    from vbmem.memory.writing import Start, VariationalMemory
+
+FLOOR = 1e-6  # least noise, as a share of the codes' variance, and least scale of the rows, as a share of the noise
+SHAPE = 1.0  # a, of the inverse gamma prior of a noise for every cluster and feature; it counts as 2 (a + 1) frames
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A memory whose prior fits its codes, and what was written on the way: one episode, or several that share it."""
+
+    memory: VariationalMemory
+    state: MemoryState
+    sums: Statistics
+    """Of a local step at this state."""
+    bound: Tensor
+    """[..]; with the log-density of the noise, where each cluster has its own."""
+    iterations: int
+    converged: bool
+
+
+def fit(
+    memory: VariationalMemory,
+    codes: Tensor | Chunks,
+    noise: Noise,
+    start: Start | None,
+    mask: Tensor | None,
+    generator: torch.Generator | None,
+    **how: Any,
+) -> VariationalMemory:
+    """The memory with the prior that fits the codes; see `VariationalMemory.fit_prior`, and `climb` for the rest.
+
+    Within, codes have mean 0 and variance 1: all together, or, where features have a noise of their own, each of them.
+    """
+    if noise not in get_args(Noise):
+        raise ValueError(f"noise must be one of {', '.join(get_args(Noise))}, got {noise!r}")
+    if isinstance(codes, Tensor):
+        check_codes(codes, memory.code_size, mask)
+        sample = codes
+    else:
+        codes = Stream(codes, memory.code_size)
+        sample = codes.sample(SEED_FRAMES, generator)
+    centre, scale = _moments(codes, mask)
+    if noise == "global":
+        scale = scale.square().mean().sqrt()
+    if not memory.located:
+        centre = torch.zeros_like(centre)
+
+    def local_pass(memory: VariationalMemory, state: MemoryState) -> tuple[Statistics, Tensor]:
+        parts = [memory.local_step(state, (part - centre) / scale, counts) for part, counts in _pieces(codes, mask)]
+        sums, locals_ = zip(*parts, strict=True)
+        return functools.reduce(Statistics.__add__, sums), torch.stack(locals_).sum(0)
+
+    standard = first_prior(memory, noise, sample)
+    state = standard.first_state((sample - centre) / scale, start, mask, generator)
+    return rescaled(climb(standard, state, local_pass, **how).memory, centre, scale)
+
+
+def rescaled(memory: VariationalMemory, centre: Tensor, scale: Tensor) -> VariationalMemory:
+    """The memory for codes z from that for (z - centre) / scale; centre [C], scale [C] or, for one noise, []."""
+    scales = {name: torch.as_tensor(value) for name, value in memory.scales.items()}
+    noise_var = scales["noise_var"] * scale.square()
+    changed = {name: scales[name] * noise_var.mean() / scales["noise_var"].mean() for name in ("row_var", "loc_var") if name in scales}
+    if "loc_mean" in scales:
+        changed["loc_mean"] = scales["loc_mean"] * scale + centre
+    changed["noise_var"] = noise_var
+    return memory.with_scales(**{name: value if value.ndim else float(value) for name, value in changed.items()})
+
+
+def first_prior(memory: VariationalMemory, noise: Noise, like: Tensor) -> VariationalMemory:
+    """The memory with a prior for codes of mean 0 and variance 1, in the proportions of the paper's mixture."""
+    shape = {"global": (), "feature": (memory.code_size,), "cluster": (memory.layout[0], memory.code_size)}[noise]
+    row_var = 0.4 / max(memory.layout[1], 1)
+    return memory.with_scales(
+        noise_var=like.new_full(shape, 0.2), row_var=row_var, row_mean=0.0, loc_var=0.4, loc_mean=like.new_zeros(())
+    )
+
+
+def climb(
+    memory: VariationalMemory,
+    state: MemoryState,
+    local_pass: Callable[[VariationalMemory, MemoryState], tuple[Statistics, Tensor]],
+    *,
+    iterations: int,
+    tol: float,
+    relevance: bool = False,
+) -> Fit:
+    """Local step, global step and the best prior in turn, until an iteration gains less than `tol` nats a frame.
+
+    Args:
+        memory: with a prior for codes of variance about 1.
+        local_pass: a local step over all codes: their statistics, and of the bound [..] all but the divergence of the
+            memory from its prior.
+        relevance: a variance for every factor row, so that rows nobody needs vanish.
+    """
+    previous = -math.inf
+    for iteration in range(1, iterations + 1):
+        sums, local = local_pass(memory, state)
+        prior = memory.prior(state.row_mean)
+        bound = local - memory.divergence(state) + log_noise_prior(memory)
+        total, frames = float(bound.sum()), float(sums.count.sum()) / memory.partitions
+        fit = Fit(memory, state, sums, bound, iteration, total - previous < tol * frames)
+        if fit.converged:
+            break
+        previous = total
+        state = engine.global_step(sums, state, prior)
+        memory, state = refit(memory, state, sums, relevance=relevance)
+        if prior.located and not prior.factorised:
+            state = expansion.expand(sums, state, memory.prior(state.row_mean))
+    return fit
+
+
+def refit(
+    memory: VariationalMemory, state: MemoryState, sums: Statistics, *, relevance: bool = False
+) -> tuple[VariationalMemory, MemoryState]:
+    """The prior with the highest bound for a state and the statistics it was made from: noise, mean of the locations,
+    scales of rows and locations, weights of the clusters, one after the other. And the state, whose uncertainty is in
+    units of the noise.
+    """
+    before = memory.prior(state.row_mean)
+    memory = memory.with_scales(noise_var=best_noise(memory, state, sums))
+    prior = memory.prior(state.row_mean)
+    grown = prior.noise_scale / before.noise_scale
+    state = replace(state, row_cov=state.row_cov * grown)
+    several = state.located and state.row_mean.shape[:-2].numel() > memory.partitions
+    if several:  # a single location would be its own prior mean
+        precision = (1 / prior.noise_var).expand_as(state.loc_mean)
+        total = _over_episodes(memory, precision * state.loc_mean).sum(0)
+        memory = memory.with_scales(loc_mean=total / _over_episodes(memory, precision).sum(0))
+        prior = memory.prior(state.row_mean)
+    shift = (state.row_mean - prior.row_mean).square() * (prior.noise_scale / prior.noise_var).unsqueeze(-2)
+    least = FLOOR * prior.noise_scale
+    var = shift.mean(-1) + state.row_cov.diagonal(dim1=-2, dim2=-1)  # [.., H, J]
+    if state.rows:
+        row_var = var[..., : state.rows].flatten(0, -2).mean(0)  # [K]
+        memory = memory.with_scales(row_var=(row_var if relevance else row_var.mean()).clamp_min(least))
+    if state.located:
+        loc_var = 1 / before.row_precision[..., -1, -1].mean() * grown
+        memory = memory.with_scales(loc_var=var[..., -1].mean().clamp_min(least) if several else loc_var)
+    if isinstance(memory.choice, DirichletChoice):
+        count = sums.count.reshape(-1, memory.partitions, sums.count.shape[-1]).sum(0)
+        memory = memory.with_prior(choice=memory.choice.given(count.squeeze(0)))
+    return memory, state
+
+
+def best_noise(memory: VariationalMemory, state: MemoryState, sums: Statistics) -> Tensor:
+    """psi_hc = (sum_t theta E(z_c - r_c'w~)^2 + (r_c - r_0c)' U_0^-1 (r_c - r_0c)) / n_h, U and R held; r_c is a column of
+    R, U_0 in units of the noise. Over clusters and features both are summed, where they share it.
+
+    The second term is the rows' own share, since p(M) and q(M) scale with the noise. Where each cluster has its own,
+    p(psi) is an inverse gamma; see `log_noise_prior`.
+    """
+    prior = memory.prior(state.row_mean)
+    shift = state.row_mean - prior.row_mean
+    pull = prior.noise_scale * (shift * (prior.row_precision @ shift)).sum(-2)  # [.., H, C]
+    count = sums.count
+    if prior.noise_var.shape[-2] == 1:
+        pull, count = pull.sum(-2, keepdim=True), count.sum(-1, keepdim=True)
+    error = pull + engine.residual(sums, state, prior)
+    squares, frames = (_over_episodes(memory, x) for x in (error, count.unsqueeze(-1).expand_as(error)))  # [1 or H, C]
+    noise_var = memory.noise_var
+    assert isinstance(noise_var, Tensor)
+    if noise_var.ndim == 0:
+        squares, frames = squares.sum(), frames.sum()
+    elif noise_var.ndim == 1:
+        squares, frames = squares[0], frames[0]
+    else:
+        squares, frames = squares + 2 * _noise_rate(noise_var), frames + 2 * (SHAPE + 1)
+    return (squares / frames).clamp_min(FLOOR)
+
+
+def log_noise_prior(memory: VariationalMemory) -> Tensor:
+    """log p(psi), for a noise of every cluster and feature: sum_hc log IG(psi_hc; a, b_c), the rate b_c at its best,
+    a H / sum_h 1 / psi_hc. It keeps the noise of a cluster without frames, or of copies, near that of the others.
+    """
+    noise_var = memory.noise_var
+    if not isinstance(noise_var, Tensor) or noise_var.ndim < 2:
+        return torch.zeros(())
+    rate = _noise_rate(noise_var)
+    each = SHAPE * rate.log() - (SHAPE + 1) * noise_var.log() - rate / noise_var - math.lgamma(SHAPE)
+    return each.sum()
+
+
+def _noise_rate(noise_var: Tensor) -> Tensor:
+    """b_c, [C]."""
+    return SHAPE / (1 / noise_var).mean(0)
+
+
+def _pieces(codes: Tensor | Stream, mask: Tensor | None) -> Iterable[tuple[Tensor, Tensor | None]]:
+    """One pass over the codes, a chunk of frames [.., n, C] at a time, with its mask."""
+    if isinstance(codes, Stream):
+        return ((chunk, None) for chunk in codes)
+    masks = itertools.repeat(None) if mask is None else mask.split(CHUNK, -1)
+    return zip(codes.split(CHUNK, -2), masks, strict=False)
+
+
+def _moments(codes: Tensor | Stream, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of every feature over all frames, [C]; 1 where it is constant."""
+    first = next(iter(_pieces(codes, mask)))[0]
+    count, total, square = 0.0, *first.new_zeros(2, first.shape[-1], dtype=torch.float64)
+    origin = first.reshape(-1, first.shape[-1])[0].double().nan_to_num()  # near the codes, so that nothing cancels
+    for part, counts in _pieces(codes, mask):
+        weights = torch.ones_like(part[..., 0]) if counts is None else counts.to(part)
+        shifted = (part.double() - origin).where((weights > 0).unsqueeze(-1), 0)
+        weighted = weights.unsqueeze(-1) * shifted
+        count += float(weights.sum())
+        total = total + weighted.flatten(0, -2).sum(0)
+        square = square + (weighted * shifted).flatten(0, -2).sum(0)
+    if not count:
+        raise ValueError("a prior can only be fitted to frames, and all are masked")
+    mean = total / count
+    var = square / count - mean.square()
+    rounding = (8 * torch.finfo(first.dtype).eps * (mean + origin)).square()
+    return (mean + origin).to(first), torch.where(var > rounding, var, 1).sqrt().to(first)
+
+
+def _over_episodes(memory: VariationalMemory, tensor: Tensor) -> Tensor:
+    """Summed over batch dimensions, partitions joined: [.., n, C] or [.., G, n, C / G] -> [n, C]."""
+    joined = memory.join(tensor)
+    return joined.reshape(-1, *joined.shape[-2:]).sum(0)
