@@ -65,7 +65,7 @@ class Scene:
         model = load(name)
         if size.clusters is not None:
             model = model.resize(clusters=size.clusters)
-        episode = draw_episode(size.frames, model.frame.size, model.frame.channels, data_dir, seed)
+        episode = draw_episode(size.frames, model.frame, data_dir, seed)
         generator = torch.Generator().manual_seed(seed)
         pictures = "crops of two photographs" if data_dir is None else "test pictures of CIFAR-10"
         return cls(size, model, episode, model.write(episode, generator=generator), generator, pictures)
