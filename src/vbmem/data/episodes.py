@@ -99,8 +99,7 @@ class EpisodeSource:
         generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
         episodes = self.batches_per_epoch * self.data.batch_size
         if self.data.episodes == "shuffled":
-            order = torch.randperm(len(self.images), generator=generator)
-            indices = order[: episodes * self.data.episode_length]
+            indices = _cycle(len(self.images), episodes * self.data.episode_length, generator)
         elif self.data.episodes == "by-label":
             labels = torch.randint(len(self._members), (episodes,), generator=generator)
             chosen = [self._members[label] for label in labels.tolist()]
