@@ -30,8 +30,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
         data_dir: where CIFAR-10 is kept, for examples.
         typed_models: whether a directory of this computer may be typed in as a model.
     """
-    page = gr.Blocks(title="vbmem", analytics_enabled=False, delete_cache=(600, 600))
-    with page:
+    with gr.Blocks(title="vbmem", analytics_enabled=False, delete_cache=(600, 600)) as page:
         session, opened = gr.State(), gr.State(first)
         gr.HTML(HEADER, elem_id="header")
         with gr.Row(elem_classes="columns"):
