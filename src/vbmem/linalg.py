@@ -26,8 +26,7 @@ def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
         return matrix, matrix.new_zeros(matrix.shape[:-2])
     if not torch.compiler.is_compiling() and not (matrix.requires_grad and torch.is_grad_enabled()):
         return _invert(matrix, name)  # an operator's first call loads the compiler, which takes a second
-    inverse, logdet = _inverse_and_logdet(matrix, name)
-    return inverse, logdet
+    return _inverse_and_logdet(matrix, name)
 
 
 def small_matmul(left: Tensor, right: Tensor) -> Tensor:

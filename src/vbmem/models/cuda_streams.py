@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+_second_stream = functools.cache(torch.cuda.Stream)  # one a device
+
 
 class SideStream:
     """Runs blocks beside the current CUDA stream; elsewhere just runs them.
@@ -35,8 +37,3 @@ class SideStream:
         current.wait_stream(self.stream)
         for tensor in outputs:
             tensor.record_stream(current)
-
-
-@functools.cache
-def _second_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
