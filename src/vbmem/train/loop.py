@@ -14,7 +14,6 @@ from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
 from vbmem.files import reading
 from vbmem.models.directory import write_weights
-from vbmem.models.memory_model import MemoryModel
 from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import Progress, Tensors, load_checkpoint, random_tensors, restore_random, save_checkpoint
 from vbmem.train.evaluation import Evaluation
@@ -57,7 +56,6 @@ class Trainer:
         checksum = zlib.crc32(np.ascontiguousarray(images.x_train).data)
         self.progress = Progress(stage_epochs=config.stages[0].epochs, pictures=checksum)
         self._best: Tensors = {}  # weights with the best validation bound
-        self._saved = time.monotonic()
         if resume:
             self._restore()
         elif (run_dir / "last.safetensors").exists():
@@ -188,8 +186,7 @@ class Trainer:
         """A fresh optimiser, and a step with this stage's settings."""
         stages = self.config.stages
         stage = stages[min(self.progress.stage, len(stages) - 1)]
-        if isinstance(self.model, MemoryModel):
-            self.model.regulariser = stage.regulariser
+        self.model.regulariser = stage.regulariser
         self.step = TrainingStep(self.model, self.source, self.config, stage.learning_rate)
 
     def _learning_rate(self) -> float:
