@@ -3,6 +3,7 @@
 import math
 import time
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from vbmem.models.directory import write_weights
 from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import Progress, Tensors, load_checkpoint, random_tensors, restore_random, save_checkpoint
 from vbmem.train.evaluation import Evaluation
-from vbmem.train.interrupt import InterruptNow, deferred_interrupt
+from vbmem.train.interrupt import StoppedBetweenSteps, deferred_interrupt
 from vbmem.train.log import Display, RunLog
 from vbmem.train.runs import make_model, make_source, read_run, write_run
 from vbmem.train.settings import RunConfig
@@ -67,18 +68,15 @@ class Trainer:
     def run(self) -> float:
         """Train to the end; the best validation bound per frame of the last stage."""
         log = RunLog(self.run_dir, self.progress.epoch)
-        with Display(self.console, self.source.batches_per_epoch) as display, deferred_interrupt() as self._pressed:
+        display = Display(self.console, self.source.batches_per_epoch)
+        with closing(log), display, deferred_interrupt() as self._stop_if_pressed:
             try:
                 while not self._finished:
                     self._epoch(display, log)
-            except InterruptNow:
-                raise
-            except KeyboardInterrupt:
+            except StoppedBetweenSteps:
                 self._save()
                 display.say(f"stopped, and saved in {self.run_dir}; resume the run to go on")
-                raise
-            finally:
-                log.close()
+                raise KeyboardInterrupt from None
         return self.progress.best if self.progress.best is not None else math.nan
 
     @property
@@ -134,10 +132,6 @@ class Trainer:
         progress.batch = 0
         self.step.reset()
         return trained, skipped
-
-    def _stop_if_pressed(self) -> None:
-        if self._pressed():
-            raise KeyboardInterrupt
 
     def _validate(self, batches: Tensor) -> tuple[dict[str, float], bool]:
         """The bound on the validation pictures, and whether it is the best so far; the best weights are kept."""
