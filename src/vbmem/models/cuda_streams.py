@@ -31,9 +31,8 @@ class SideStream:
         return torch.cuda.stream(self.stream)
 
     def join(self, *outputs: Tensor) -> None:
-        if self.stream is None:
-            return
-        current = torch.cuda.current_stream(self.stream.device)
-        current.wait_stream(self.stream)
-        for tensor in outputs:
-            tensor.record_stream(current)
+        if self.stream is not None:
+            current = torch.cuda.current_stream(self.stream.device)
+            current.wait_stream(self.stream)
+            for tensor in outputs:
+                tensor.record_stream(current)

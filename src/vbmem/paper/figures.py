@@ -69,11 +69,6 @@ class Scene:
         """Chains that draw memory, addresses and codes at every step (paper, G.2): [STEPS, N, channels, H, W]."""
         return self.model.read(self.memory, start, STEPS, generator=self.generator)
 
-    def nearest(self, pictures: Tensor) -> Tensor:
-        """The frame of the episode nearest to each picture [N, ..], by pixels."""
-        frames = self.episode / 255
-        return frames[nearest(pictures, frames)]
-
     def reference(self, columns: int, scale: int = SCALE) -> Image.Image:
         """The panel of the episode."""
         title = f"Reference episode: {self.size.frames} {self.pictures}"
@@ -131,12 +126,12 @@ def figure4(scene: Scene) -> Sheets:
     Below the episode, one chain a row: the sample it starts from, its steps, and the last one's nearest neighbour.
     """
     name, start = scene.model.name, scene.samples()
-    steps = scene.reads(start)
+    steps, frames = scene.reads(start), scene.episode / 255
     title = f"Iterative reading, steps 1 to {STEPS} ({name})"
     rows = _together(
         _titled(grid(start, 1, SCALE), "Sample"),
         _titled(grid(steps.transpose(0, 1).flatten(0, 1), STEPS, SCALE), title),
-        _titled(grid(scene.nearest(steps[-1]), 1, SCALE), "Nearest"),
+        _titled(grid(frames[nearest(steps[-1], frames)], 1, SCALE), "Nearest"),
         gap=SCALE * scene.model.frame.size,  # sample, gap, 12 steps, gap, nearest: the episode's 16 columns
     )
     side = math.isqrt(scene.size.shown)
