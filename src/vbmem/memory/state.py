@@ -79,12 +79,8 @@ class MemoryState(TensorRecord):
         """The memory of codes moved by `offset` [.., 1, C], for every offset there is."""
         loc_mean = self.loc_mean + offset
         batch = loc_mean.shape[:-2]
-        return MemoryState(
-            row_mean=self.row_mean.expand(*batch, *self.row_mean.shape[-3:]),
-            row_cov=self.row_cov.expand(*batch, *self.row_cov.shape[-3:]),
-            loc_mean=loc_mean,
-            loc_var=self.loc_var.expand(*batch, *self.loc_var.shape[-1:]),
-        )
+        row_mean, row_cov = (rows.expand(*batch, *rows.shape[-3:]) for rows in (self.row_mean, self.row_cov))
+        return MemoryState(row_mean, row_cov, loc_mean, self.loc_var.expand(loc_mean.shape[:-1]))
 
 
 @dataclass(frozen=True)
