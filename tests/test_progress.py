@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vbmem.progress import progress_bar, track
+from vbmem.progress import track
 
 
 @pytest.fixture
@@ -28,9 +28,14 @@ def test_a_bar_goes_to_standard_error_only(capfd: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.usefixtures("terminal")
 def test_a_bar_that_is_not_wanted_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    with progress_bar("working", 3, show=False) as advance:
-        advance()
+    assert list(track("abc", "working", show=False)) == ["a", "b", "c"]
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("terminal")
+def test_items_without_a_length_are_counted_to_the_total_that_is_given(capfd: pytest.CaptureFixture[str]) -> None:
+    assert list(track(iter("abc"), "working", total=3)) == ["a", "b", "c"]
+    assert "100%" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("terminal")

@@ -87,8 +87,7 @@ def train_digits(out: Path, console: Console) -> None:
 
 
 def _crops(model: vbmem.Model, photograph: str) -> Tensor:
-    frame = model.frame
-    return to_unit(examples.draw(photograph, FRAMES, frame.size, frame.channels, seed=0), frame)
+    return to_unit(examples.draw(photograph, FRAMES, model.frame, seed=0), model.frame)
 
 
 def _save_histogram(scores: dict[str, Tensor], path: Path) -> None:

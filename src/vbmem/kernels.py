@@ -5,8 +5,6 @@ import triton  # type: ignore[import-not-found]
 import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
-LARGEST = 64  # rows of a matrix that fits the registers of one program
-
 
 def sweep_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """A^-1 and log det A of symmetric positive definite matrices [.., K, K], one program each; NaN where it is not.
@@ -31,9 +29,8 @@ def inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor 
     rows = inverse.shape[-1]
     grad = torch.empty_like(inverse)
     block = max(16, triton.next_power_of_2(rows))
-    with_logdet = grad_logdet is not None
-    last = grad_logdet.contiguous() if grad_logdet is not None else inverse  # a pointer that is then not followed
-    arguments = (inverse.contiguous(), grad_inverse.contiguous(), last, grad, rows, block, with_logdet)
+    last = None if grad_logdet is None else grad_logdet.contiguous()
+    arguments = (inverse.contiguous(), grad_inverse.contiguous(), last, grad, rows, block)
     _gradient[(inverse.numel() // rows**2,)](*arguments, num_warps=1 if block <= 16 else 4)
     return grad
 
@@ -98,7 +95,7 @@ def _halves(matrix, inverse, logdet, rows, half: tl.constexpr):  # type: ignore[
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _gradient(inverse, grad_inverse, grad_logdet, grad, rows, block: tl.constexpr, with_logdet: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _gradient(inverse, grad_inverse, grad_logdet, grad, rows, block: tl.constexpr):  # type: ignore[no-untyped-def]
     item = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, block)
     i, j = line[:, None], line[None, :]
@@ -109,6 +106,6 @@ def _gradient(inverse, grad_inverse, grad_logdet, grad, rows, block: tl.constexp
     g += tl.load(grad_inverse + start + j * rows + i, mask=inside, other=0.0)
     through = tl.dot(tl.dot(a, g, input_precision="ieee"), a, input_precision="ieee")
     result = -0.5 * through
-    if with_logdet:
+    if grad_logdet is not None:
         result += tl.load(grad_logdet + item) * a
     tl.store(grad + start + i * rows + j, result, mask=inside)

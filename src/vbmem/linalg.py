@@ -13,6 +13,7 @@ from vbmem.errors import NonFiniteError, NotPositiveDefiniteError
 
 JITTER_TRIES = 3
 SPELLED_OUT = 8  # rows up to which a compiled product is a sum of products
+LARGEST = 64  # rows of a matrix that fits the registers of one program of vbmem.kernels
 
 
 def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
@@ -26,8 +27,7 @@ def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
         return matrix, matrix.new_zeros(matrix.shape[:-2])
     if not torch.compiler.is_compiling() and not (matrix.requires_grad and torch.is_grad_enabled()):
         return _invert(matrix, name)  # an operator's first call loads the compiler, which takes a second
-    inverse, logdet = _inverse_and_logdet(matrix, name)
-    return inverse, logdet
+    return _inverse_and_logdet(matrix, name)
 
 
 def small_matmul(left: Tensor, right: Tensor) -> Tensor:
@@ -53,11 +53,11 @@ def may_wait(tensor: Tensor) -> bool:
 
 
 def _invert(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    if matrix.is_cuda:
-        from vbmem.kernels import LARGEST, sweep_inverse
+    if matrix.is_cuda and matrix.shape[-1] <= LARGEST:
+        from vbmem.kernels import sweep_inverse
 
-        if matrix.shape[-1] <= LARGEST:
-            return sweep_inverse(matrix)
+        return sweep_inverse(matrix)
+    if matrix.is_cuda:
         factor, info = torch.linalg.cholesky_ex(matrix)
         factor = factor.masked_fill((info > 0)[..., None, None], torch.nan)
     else:
@@ -79,11 +79,9 @@ def _(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("vbmem::inverse_gradient", mutates_args=())
 def _inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor | None) -> Tensor:
-    from vbmem.kernels import LARGEST, inverse_gradient
+    from vbmem.kernels import inverse_gradient
 
-    if inverse.shape[-1] <= LARGEST:
-        return inverse_gradient(inverse, grad_inverse, grad_logdet)
-    return _gradient(inverse, grad_inverse, grad_logdet)
+    return inverse_gradient(inverse, grad_inverse, grad_logdet)
 
 
 @_inverse_gradient.register_fake
@@ -101,7 +99,7 @@ def _backward(ctx: Any, grad_inverse: Tensor | None, grad_logdet: Tensor | None)
     (inverse,) = ctx.saved_tensors
     if grad_inverse is None:
         return None if grad_logdet is None else grad_logdet[..., None, None] * inverse, None
-    if inverse.is_cuda and inverse.dtype == torch.float32:
+    if inverse.is_cuda and inverse.dtype == torch.float32 and inverse.shape[-1] <= LARGEST:
         return _inverse_gradient(inverse, grad_inverse, grad_logdet), None
     return _gradient(inverse, grad_inverse, grad_logdet), None
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from vbmem.files import write_atomically
@@ -19,21 +18,19 @@ MARGIN = 1  # pixels between frames
 
 def grid(frames: Tensor, columns: int, scale: int = 1) -> Image.Image:
     """Frames [N, channels, H, W] in [0, 1] row by row on white, each enlarged `scale` times."""
-    count, _, height, width = frames.shape
-    rows = -(-count // columns)
-    sheet = np.full((rows * (height + MARGIN) + MARGIN, columns * (width + MARGIN) + MARGIN, 3), 255, np.uint8)
-    pixels = as_bytes(frames.detach()).cpu().permute(0, 2, 3, 1).numpy()
-    for index, picture in enumerate(pixels):
-        top = MARGIN + index // columns * (height + MARGIN)
-        left = MARGIN + index % columns * (width + MARGIN)
-        sheet[top : top + height, left : left + width] = picture  # one grey channel broadcasts to three
-    image = Image.fromarray(sheet)
-    return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+    height, width = (side + MARGIN for side in frames.shape[-2:])
+    rows = -(-len(frames) // columns)
+    sheet = Image.new("RGB", (columns * width + MARGIN, rows * height + MARGIN), "white")
+    for index, frame in enumerate(frames.cpu()):
+        row, column = divmod(index, columns)
+        sheet.paste(as_image(frame), (MARGIN + column * width, MARGIN + row * height))
+    return ImageOps.scale(sheet, scale, Image.Resampling.NEAREST)
 
 
-def as_bytes(frames: Tensor) -> Tensor:
-    """Values in [0, 1] as uint8; what is outside is cut off."""
-    return (frames.clamp(0, 1) * 255).round().byte()
+def as_image(frame: Tensor) -> Image.Image:
+    """A frame [channels, H, W], uint8 or in [0, 1]; what is outside is cut off."""
+    pixels = (frame.clamp(0, 1) * 255).round().byte() if frame.is_floating_point() else frame
+    return Image.fromarray(pixels.movedim(0, -1).squeeze(-1).cpu().numpy())
 
 
 def png(image: Image.Image) -> bytes:

@@ -23,7 +23,7 @@ def tiny_session(kind: str, count: int = 9) -> Session:
 def written() -> Session:
     """Crops of the temple in the memory of a shipped model."""
     model = open_model("cifar10-mixture")
-    return Session(model, examples.draw("a temple", 64, model.frame.size, model.frame.channels, seed=0)).written()
+    return Session(model, examples.draw("a temple", 64, model.frame, seed=0)).written()
 
 
 def test_a_write_keeps_the_codes_and_says_how_long_it_took(written: Session) -> None:
@@ -82,10 +82,8 @@ def test_recalling_a_written_picture_helps_against_noise(written: Session) -> No
 
 
 def test_what_is_not_of_the_episode_is_ranked_first_and_marked(written: Session) -> None:
-    frame = written.model.frame
-    others = torch.cat(
-        [examples.draw(source, 6, frame.size, frame.channels, seed=1) for source in ("a temple", "a flower")]
-    )
+    sources = ("a temple", "a flower")
+    others = torch.cat([examples.draw(source, 6, written.model.frame, seed=1) for source in sources])
     nats, order = written.rank(others)
     assert nats.tolist() == sorted(nats.tolist())
     assert set(order[:4].tolist()) <= set(range(6, 12))

@@ -10,6 +10,9 @@ from tiny import noise
 from vbmem.data import ImageSet, examples
 from vbmem.data.known import KNOWN_SETS
 from vbmem.errors import DataError
+from vbmem.nets import FrameFormat
+
+COLOUR = FrameFormat(32, 3)
 
 
 @pytest.fixture
@@ -22,17 +25,18 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("size", "channels"), [(8, 1), (32, 3)])
 def test_examples_fit_any_model(size: int, channels: int, data_dir: Path) -> None:
+    frame = FrameFormat(size, channels)
     for source in examples.sources(data_dir):
-        frames = examples.draw(source, 5, size, channels, 3, data_dir)
+        frames = examples.draw(source, 5, frame, 3, data_dir)
         assert frames.dtype == torch.uint8
         assert frames.shape == (5, channels, size, size)
-        assert torch.equal(frames, examples.draw(source, 5, size, channels, 3, data_dir))
-        assert not torch.equal(frames, examples.draw(source, 5, size, channels, 4, data_dir))
+        assert torch.equal(frames, examples.draw(source, 5, frame, 3, data_dir))
+        assert not torch.equal(frames, examples.draw(source, 5, frame, 4, data_dir))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_familiar_and_unfamiliar_sources_differ_and_need_no_data(channels: int) -> None:
-    named = {examples.familiar_source(channels), examples.unfamiliar_source(channels)}
+    named = {examples.FAMILIAR[channels], examples.UNFAMILIAR[channels]}
     assert len(named) == 2
     assert named <= set(examples.sources(None))
 
@@ -49,16 +53,16 @@ def test_cifar10_is_offered_only_where_it_is_kept(tmp_path: Path) -> None:
 def test_nothing_is_downloaded_for_an_example(tmp_path: Path) -> None:
     message = r"holds no cifar10\.npz or cifar-10-python\.tar\.gz; name the directory that holds CIFAR-10"
     for draw in (
-        lambda: examples.draw("CIFAR-10", 3, 32, 3, 0, tmp_path),
-        lambda: examples.draw_episode(3, 32, 3, tmp_path, 0),
-        lambda: examples.draw_sets([3], 32, 3, tmp_path, 0),
+        lambda: examples.draw("CIFAR-10", 3, COLOUR, 0, tmp_path),
+        lambda: examples.draw_episode(3, COLOUR, tmp_path, 0),
+        lambda: examples.draw_sets([3], COLOUR, tmp_path, 0),
     ):
         with pytest.raises(DataError, match=message):
             draw()
 
 
 def test_an_episode_is_of_both_photographs_and_the_seed_decides_it() -> None:
-    first, again, other = (examples.draw_episode(9, 16, 3, None, seed) for seed in (0, 0, 1))
+    first, again, other = (examples.draw_episode(9, FrameFormat(16, 3), None, seed) for seed in (0, 0, 1))
     assert first.shape == (9, 3, 16, 16)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -68,11 +72,11 @@ def test_an_episode_is_of_both_photographs_and_the_seed_decides_it() -> None:
 
 
 def test_no_picture_is_in_two_sets(data_dir: Path) -> None:
-    sets = examples.draw_sets([20, 12, 8], 32, 3, data_dir, seed=0)
+    sets = examples.draw_sets([20, 12, 8], COLOUR, data_dir, seed=0)
     assert [len(pictures) for pictures in sets] == [20, 12, 8]
     assert len(torch.cat(sets).flatten(1).unique(dim=0)) == 40
     with pytest.raises(DataError, match=r"41 test pictures are needed, CIFAR-10 in .* has 40"):
-        examples.draw_sets([20, 12, 9], 32, 3, data_dir, seed=0)
+        examples.draw_sets([20, 12, 9], COLOUR, data_dir, seed=0)
 
 
 def test_a_known_set_is_there_as_npz_or_with_all_its_official_files(tmp_path: Path) -> None:

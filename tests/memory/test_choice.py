@@ -103,7 +103,9 @@ def test_it_goes_with_the_memory_into_a_file(make, choice, tmp_path):
     state, _ = memory.write(CODES, 2)
     save_memory(tmp_path / "a.memory", memory, state)
     loaded, again = load_memory(tmp_path / "a.memory")
-    assert loaded.choice == choice
+    assert type(loaded.choice) is type(choice)
+    for name, tensor in choice.tensors().items():
+        assert torch.equal(loaded.choice.tensors()[name], tensor)
     assert torch.equal(loaded.log_predictive(again, CODES), memory.log_predictive(state, CODES))
 
 
@@ -129,12 +131,6 @@ def test_weights_of_one_are_the_uniform_choice():
         strict=True,
     ):
         close(one, other)
-
-
-def test_choices_are_equal_where_they_choose_alike():
-    assert UniformChoice() == UniformChoice() != ZipfChoice()
-    assert WeightedChoice([1.0, 2.0]) == WeightedChoice([1.0, 2.0]) != WeightedChoice([2.0, 1.0])
-    assert len({UniformChoice(), UniformChoice(), ZipfChoice()}) == 2
 
 
 def test_smoothed_usage_is_that_of_one_more_frame_spread_by_the_prior():

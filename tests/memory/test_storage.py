@@ -11,6 +11,7 @@ from memory.zoo import Sizes, every_memory, make_problem, normal
 from memory_files import rewrite
 from vbmem import GaussianMemory, KanervaMemory, MixtureMemory, load_memory, save_memory
 from vbmem.errors import MemoryFileError
+from vbmem.memory import Choice
 
 
 def assert_same(memory, state, other_memory, other_state) -> None:
@@ -18,6 +19,8 @@ def assert_same(memory, state, other_memory, other_state) -> None:
     assert type(other_memory) is type(memory)
     for name, value in memory.config().items():
         other = other_memory.config()[name]
+        if isinstance(value, Choice):
+            other, value = (type(choice).kind for choice in (other, value))
         assert torch.equal(other, value) if isinstance(value, torch.Tensor) else other == value, name
     assert other_state.located == state.located
     for mine, others in ((state.row_mean, other_state.row_mean), (state.row_cov, other_state.row_cov)):

@@ -167,7 +167,7 @@ def test_figure4_ends_every_chain_with_its_nearest_neighbour(
 
 
 def test_chains_draw_memory_addresses_and_codes_at_every_step() -> None:
-    scene = Scene.write(Size(14, 4, 7), MIXTURE, None, seed=5)
+    scene = Scene(Size(14, 4, 7), MIXTURE, None, seed=5)
     assert scene.generator.initial_seed() == 5
     shown, model, memory = scene.samples(), scene.model, scene.memory
     before = scene.generator.get_state()

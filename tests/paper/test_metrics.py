@@ -15,7 +15,7 @@ from vbmem.errors import DataError, ModelError
 from vbmem.models import FrameFormat, SavedModel, save_model
 from vbmem.paper import metrics as module
 from vbmem.paper.metrics import draw_pictures, measures, metrics, neighbours
-from vbmem.paper.metrics.measures import Trial, damage, recall_errors
+from vbmem.paper.metrics.measures import Trial, damage
 from vbmem.paper.metrics.neighbours import coverage, hit_rate, nearest, precision
 
 FRAME = FrameFormat(8, 3)
@@ -200,9 +200,10 @@ class TestMeasurement:
     def test_recall_compares_each_way_with_the_clean_frames(self, models):
         model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=seeded())
         memory = model.write(frames, generator=seeded())
-        table = recall_errors(model, frames, [memory], seeded(2))
-        best = model.decode(model.encode(frames).mean)
-        for name, (x, known) in damage(frames, seeded(2)).items():
+        table = measures.recall(Trial(model, frames, memory, memory, unjudged, seeded(2)))
+        best, again = model.decode(model.encode(frames).mean), seeded(2)
+        model.resize(clusters=5).write(frames, generator=again)
+        for name, (x, known) in damage(frames, again).items():
             by_hand = sum(float((a - b) ** 2) for a, b in zip(x.flatten(), frames.flatten(), strict=True))
             assert table["error"][name]["damaged"] == pytest.approx(by_hand / frames.numel(), rel=1e-4)
             read = model.read(memory, x, 2, known=known, sample=False)[-1]

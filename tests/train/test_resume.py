@@ -13,6 +13,7 @@ from train.runs import BATCHES, TRAINED, assert_same_remains, log_lines, trained
 from vbmem.models import VAE, Regulariser
 from vbmem.train import Evaluation, Stage, loop
 from vbmem.train.checkpoint import load_checkpoint
+from vbmem.train.interrupt import StoppedBetweenSteps
 from vbmem.train.log import RunLog
 from vbmem.train.step import TrainingStep
 
@@ -60,12 +61,12 @@ def stop_after(monkeypatch, batches, how):
     monkeypatch.setattr(TrainingStep, "__call__", counted)
 
 
-def interrupted(monkeypatch, config, run_dir, batches, how=KeyboardInterrupt, **options):
+def interrupted(monkeypatch, config, run_dir, batches, how=StoppedBetweenSteps, **options):
     """A trainer whose run was ended after so many batches."""
     made = tiny_trainer(config, run_dir, **options)
     with monkeypatch.context() as patch:
         stop_after(patch, batches, how)
-        with pytest.raises(how):
+        with pytest.raises((how, KeyboardInterrupt)):
             made.run()
     return made
 

@@ -6,10 +6,9 @@ from typing import Any
 import markupsafe
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from PIL import Image
 from torch import Tensor
 
-from vbmem.sheets import as_bytes, png
+from vbmem.sheets import as_image, png
 
 
 def escape(text: object) -> Markup:
@@ -23,8 +22,7 @@ def data_url(kind: str, content: bytes) -> str:
 
 def _png_url(frame: Tensor) -> str:
     """A frame [channels, H, W], in [0, 1] or uint8."""
-    pixels = as_bytes(frame) if frame.is_floating_point() else frame
-    return data_url("image/png", png(Image.fromarray(pixels.movedim(0, -1).squeeze(-1).cpu().numpy())))
+    return data_url("image/png", png(as_image(frame)))
 
 
 _environment = Environment(

@@ -30,8 +30,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
         data_dir: where CIFAR-10 is kept, for examples.
         typed_models: whether a directory of this computer may be typed in as a model.
     """
-    page = gr.Blocks(title="vbmem", analytics_enabled=False, delete_cache=(600, 600))
-    with page:
+    with gr.Blocks(title="vbmem", analytics_enabled=False, delete_cache=(600, 600)) as page:
         session, opened = gr.State(), gr.State(first)
         gr.HTML(HEADER, elem_id="header")
         with gr.Row(elem_classes="columns"):
@@ -81,16 +80,15 @@ def _view(session: Session) -> list[Any]:
 
 
 def _first_session(model: Model) -> Session:
-    frame = model.frame
-    source = examples.familiar_source(frame.channels)
-    return Session(model, examples.draw(source, FRAMES, frame.size, frame.channels, seed=0))
+    source = examples.FAMILIAR[model.frame.channels]
+    return Session(model, examples.draw(source, FRAMES, model.frame, seed=0))
 
 
 def _choose_model(session: Session, name: str) -> list[Any]:
     model = open_model(name)
     same_format = model.frame == session.model.frame
     changed = Session(model, session.frames) if same_format else _first_session(model)
-    return [*_view(changed), name, examples.familiar_source(model.frame.channels)]
+    return [*_view(changed), name, examples.FAMILIAR[model.frame.channels]]
 
 
 def _take_files(session: Session, files: list[Path]) -> list[Any]:
@@ -100,8 +98,7 @@ def _take_files(session: Session, files: list[Path]) -> list[Any]:
 def _draw_examples(session: Session, source: str, number: float | None, data_dir: Path | None) -> list[Any]:
     if not 1 <= (count := int(number or 0)) <= MAX_PICTURES:
         raise ValueError(f"{count} pictures cannot be drawn; choose from 1 to {MAX_PICTURES}")
-    frame, seed = session.model.frame, random.randrange(2**32)
-    frames = examples.draw(source, count, frame.size, frame.channels, seed, data_dir)
+    frames = examples.draw(source, count, session.model.frame, random.randrange(2**32), data_dir)
     return _view(Session(session.model, frames))
 
 

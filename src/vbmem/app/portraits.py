@@ -45,6 +45,5 @@ def _locations(memory: WrittenMemory, clusters: Tensor) -> Tensor:
     first = clusters.repeat_interleave(DRAWS)
     chosen = memory.choice.sample(len(first), seeded(), first=first)  # [G, n DRAWS]
     locations = memory.state.loc_mean.reshape(len(chosen), -1, memory.state.loc_mean.shape[-1])
-    parts = torch.stack([location[numbers] for location, numbers in zip(locations, chosen, strict=True)])
-    codes = parts.movedim(0, 1).flatten(1)  # [n DRAWS, C]
-    return codes.reshape(len(clusters), DRAWS, -1).mean(1)
+    parts = locations.take_along_dim(chosen.unsqueeze(-1), 1).movedim(0, 1)  # [n DRAWS, G, C / G]
+    return parts.reshape(len(clusters), DRAWS, -1).mean(1)

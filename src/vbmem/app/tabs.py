@@ -1,7 +1,5 @@
 """What can be done with a written memory: a tab each. A tab is drawn anew whenever it is opened."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,11 @@ from vbmem.data import examples
 OTHERS = 12  # examples of each kind to judge the novelty of
 
 
-@contextmanager
-def _tab(name: str) -> Iterator[gr.Tab]:
+def _tab(name: str) -> gr.Tab:
     """A tab that begins with a few words of what it is for."""
     with gr.Tab(name, id=name.lower()) as tab:
         gr.HTML(render("lead", name), elem_classes="lead")
-        yield tab
+    return tab
 
 
 def generate(session: gr.State) -> None:
@@ -80,8 +77,8 @@ def novelty(session: gr.State) -> None:
 
     def rank_examples(session: Session) -> str:
         frame = session.model.frame
-        known, new = examples.familiar_source(frame.channels), examples.unfamiliar_source(frame.channels)
-        frames = [examples.draw(source, OTHERS, frame.size, frame.channels, seed=1) for source in (known, new)]
+        known, new = examples.FAMILIAR[frame.channels], examples.UNFAMILIAR[frame.channels]
+        frames = [examples.draw(source, OTHERS, frame, seed=1) for source in (known, new)]
         return show.ranked(session, torch.cat(frames), [known] * OTHERS + [new] * OTHERS)
 
     def rank(session: Session, files: list[Path]) -> str:

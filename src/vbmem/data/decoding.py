@@ -27,10 +27,8 @@ def read_picture(source: str | os.PathLike[str] | Image.Image, size: int, channe
     """
     if size < 1 or channels not in (1, 3):
         raise DataError(f"cannot make a picture of size {size} with {channels} channels; expected 1 or 3 channels")
-    if isinstance(source, Image.Image):
-        with _naming("the given picture"):
-            return _square_array(source, size, channels)
-    with opened_picture(source, os.fspath(source)) as image:
+    name = "the given picture" if isinstance(source, Image.Image) else os.fspath(source)
+    with opened_picture(source, name) as image:
         return _square_array(image, size, channels)
 
 
@@ -50,14 +48,33 @@ def read_folder(folder: Path, size: int, progress: bool, channels: int = 3) -> I
 
 
 @contextmanager
-def opened_picture(source: str | os.PathLike[str] | IO[bytes], name: str) -> Iterator[Image.Image]:
+def opened_picture(source: str | os.PathLike[str] | IO[bytes] | Image.Image, name: str) -> Iterator[Image.Image]:
     """The picture opened by Pillow; what goes wrong with it inside the block is a DataError that names it."""
-    with _naming(name):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(source, formats=_formats())
-        with image:
-            yield image
+    try:
+        if isinstance(source, Image.Image):
+            yield source
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+                image = Image.open(source, formats=_formats())
+            with image:
+                yield image
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"there is no picture {name}; check the path") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(
+            f"{name} has more than {Image.MAX_IMAGE_PIXELS} pixels; shrink it before loading or remove it"
+        ) from error
+    # Damaged files make Pillow's decoders raise almost anything.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):  # it shows a file object, which means nothing to people
+            reason = "unknown format"
+        raise DataError(
+            f"{name} cannot be read as a picture ({reason}); remove it or replace it with an intact 8-bit PNG or JPEG"
+        ) from error
 
 
 def fitted(pictures: Images, size: int, channels: int) -> Images:
@@ -116,25 +133,3 @@ def _formats() -> tuple[str, ...]:
 @cache
 def _suffixes() -> set[str]:
     return {suffix for suffix, kind in Image.registered_extensions().items() if kind not in NOT_PICTURES}
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    try:
-        yield
-    except DataError:
-        raise
-    except FileNotFoundError as error:
-        raise DataError(f"there is no picture {name}; check the path") from error
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(
-            f"{name} has more than {Image.MAX_IMAGE_PIXELS} pixels; shrink it before loading or remove it"
-        ) from error
-    # Damaged files make Pillow's decoders raise almost anything.
-    except Exception as error:
-        reason = str(error) or type(error).__name__
-        if isinstance(error, UnidentifiedImageError):  # it shows a file object, which means nothing to people
-            reason = "unknown format"
-        raise DataError(
-            f"{name} cannot be read as a picture ({reason}); remove it or replace it with an intact 8-bit PNG or JPEG"
-        ) from error

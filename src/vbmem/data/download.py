@@ -53,6 +53,8 @@ def fetch(archive: Archive, data_dir: Path, progress: bool) -> Path:
 class DownloadBar:
     """A rich bar that speaks pooch's progress protocol: set `total`, then update, reset, close."""
 
+    total = 0
+
     def __init__(self, description: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -61,14 +63,9 @@ class DownloadBar:
         self._bar = Progress(*columns, console=Console(stderr=True))
         self._task = self._bar.add_task(description, total=None)
 
-    def _start(self, size: int) -> None:
-        self._bar.start()
-        self._bar.update(self._task, total=size)
-
-    total = property(fset=_start)
-
     def update(self, count: int) -> None:
-        self._bar.update(self._task, advance=count)
+        self._bar.start()  # only now, and not again: a server that cannot be reached has no bar
+        self._bar.update(self._task, total=self.total, advance=count)
 
     def reset(self) -> None:
         self._bar.update(self._task, completed=0)

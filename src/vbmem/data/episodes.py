@@ -63,7 +63,7 @@ class EpisodeSource:
         count, frames = len(self.images), self.data.batch_size * self.data.episode_length
         if self.data.episodes == "by-label" and not self._members:
             raise DataError("episodes by label need labels, and these images have none; choose another kind")
-        if self._recycles:
+        if self.data.episodes in ("views", "repeats"):  # which show the same few pictures again and again
             if self.data.episode_length % self.data.sources_per_episode:
                 raise DataError(
                     f"an episode of {self.data.episode_length} frames cannot show {self.data.sources_per_episode} "
@@ -81,26 +81,19 @@ class EpisodeSource:
             )
 
     @property
-    def _recycles(self) -> bool:
-        """Whether an episode shows the same few pictures again and again."""
-        return self.data.episodes in ("views", "repeats")
-
-    @property
     def batches_per_epoch(self) -> int:
         """Batches of B x T frames that the set fills, an incomplete one dropped.
 
-        Repeats and views make at least one: they need fewer pictures than frames.
+        At least one: repeats and views need fewer pictures than frames, the other kinds are refused too few.
         """
-        filled = len(self.images) // (self.data.batch_size * self.data.episode_length)
-        return max(filled, 1) if self._recycles else filled
+        return max(len(self.images) // (self.data.batch_size * self.data.episode_length), 1)
 
     def epoch_indices(self, epoch: int) -> Tensor:
         """Which pictures the frames of an epoch show: int64 [batches, B, T], on the CPU."""
         generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
         episodes = self.batches_per_epoch * self.data.batch_size
         if self.data.episodes == "shuffled":
-            order = torch.randperm(len(self.images), generator=generator)
-            indices = order[: episodes * self.data.episode_length]
+            indices = _cycle(len(self.images), episodes * self.data.episode_length, generator)
         elif self.data.episodes == "by-label":
             labels = torch.randint(len(self._members), (episodes,), generator=generator)
             chosen = [self._members[label] for label in labels.tolist()]

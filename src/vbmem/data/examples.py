@@ -21,9 +21,13 @@ from vbmem.data.known import KNOWN_SETS
 from vbmem.data.loading import data_directory, load_images
 from vbmem.data.settings import DataConfig
 from vbmem.errors import DataError
+from vbmem.nets import FrameFormat
 
 PHOTOGRAPHS = {"a temple": "china", "a flower": "flower"}
 DIGITS, CIFAR10 = "digits", "CIFAR-10"
+# By channels: pictures like those that the models which come with the package were trained on, and others.
+FAMILIAR = {1: DIGITS, 3: "a temple"}
+UNFAMILIAR = {1: "a temple", 3: "a flower"}
 
 
 def photograph_crops(name: str, count: int, size: int, seed: int = 0, channels: int = 3) -> Images:
@@ -53,26 +57,16 @@ def sources(data_dir: Path | None) -> list[str]:
     return [*PHOTOGRAPHS, DIGITS, CIFAR10]
 
 
-def familiar_source(channels: int) -> str:
-    """A source of pictures like those that the models which come with the package were trained on."""
-    return DIGITS if channels == 1 else "a temple"
-
-
-def unfamiliar_source(channels: int) -> str:
-    """A source of other pictures than the familiar ones."""
-    return "a temple" if channels == 1 else "a flower"
-
-
-def draw(source: str, count: int, size: int, channels: int, seed: int, data_dir: Path | None = None) -> Tensor:
+def draw(source: str, count: int, frame: FrameFormat, seed: int, data_dir: Path | None = None) -> Tensor:
     """Random pictures of one of the `sources`, at most all that it has."""
     if source in PHOTOGRAPHS:
-        return _as_frames(photograph_crops(PHOTOGRAPHS[source], count, size, seed, channels), size, channels)
+        return _as_frames(photograph_crops(PHOTOGRAPHS[source], count, frame.size, seed, frame.channels), frame)
     pool = _test_pictures(source, data_dir)
     chosen = np.random.default_rng(seed).choice(len(pool), min(count, len(pool)), replace=False)
-    return _as_frames(pool[chosen], size, channels)
+    return _as_frames(pool[chosen], frame)
 
 
-def draw_episode(length: int, size: int, channels: int, data_dir: Path | None, seed: int) -> Tensor:
+def draw_episode(length: int, frame: FrameFormat, data_dir: Path | None, seed: int) -> Tensor:
     """An episode in random order: test pictures of CIFAR-10, or without `data_dir` crops of both photographs.
 
     Raises:
@@ -80,15 +74,16 @@ def draw_episode(length: int, size: int, channels: int, data_dir: Path | None, s
     """
     if data_dir is None:
         each = -(-length // len(PHOTOGRAPHS))
-        pool = np.concatenate([photograph_crops(name, each, size, seed, channels) for name in PHOTOGRAPHS.values()])
+        crops = [photograph_crops(name, each, frame.size, seed, frame.channels) for name in PHOTOGRAPHS.values()]
+        pool = np.concatenate(crops)
     else:
         pool = _test_pictures(CIFAR10, data_dir)
     episodes = EpisodeSource(pool, DataConfig(batch_size=1, episode_length=length), seed=seed)
     chosen = episodes.epoch_indices(0)[0, 0]
-    return _as_frames(pool[chosen.numpy()], size, channels)
+    return _as_frames(pool[chosen.numpy()], frame)
 
 
-def draw_sets(counts: Sequence[int], size: int, channels: int, data_dir: Path | None, seed: int) -> list[Tensor]:
+def draw_sets(counts: Sequence[int], frame: FrameFormat, data_dir: Path | None, seed: int) -> list[Tensor]:
     """Sets of so many pictures each: test pictures of CIFAR-10, none in two of them, or without `data_dir` crops,
     of the one photograph in the first set, of the other in the second, and so on in turn.
 
@@ -97,7 +92,7 @@ def draw_sets(counts: Sequence[int], size: int, channels: int, data_dir: Path | 
     """
     if data_dir is None:
         turns = enumerate(zip(cycle(PHOTOGRAPHS), counts, strict=False))
-        return [draw(source, count, size, channels, 1000 * seed + number) for number, (source, count) in turns]
+        return [draw(source, count, frame, 1000 * seed + number) for number, (source, count) in turns]
     pool, needed = _test_pictures(CIFAR10, data_dir), sum(counts)
     if needed > len(pool):
         raise DataError(
@@ -105,11 +100,11 @@ def draw_sets(counts: Sequence[int], size: int, channels: int, data_dir: Path | 
             "choose fewer or shorter episodes"
         )
     chosen = np.random.default_rng(seed).permutation(len(pool))[:needed]
-    return list(_as_frames(pool[chosen], size, channels).split(list(counts)))
+    return list(_as_frames(pool[chosen], frame).split(list(counts)))
 
 
-def _as_frames(pictures: Images, size: int, channels: int) -> Tensor:
-    return torch.from_numpy(fitted(pictures, size, channels)).movedim(-1, 1)
+def _as_frames(pictures: Images, frame: FrameFormat) -> Tensor:
+    return torch.from_numpy(fitted(pictures, frame.size, frame.channels)).movedim(-1, 1)
 
 
 @cache

@@ -37,15 +37,6 @@ class Choice(ABC):
         if "kind" in vars(cls):
             Choice.kinds[cls.kind] = cls
 
-    def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other) or not isinstance(other, Choice):
-            return False
-        mine, theirs = self.tensors(), other.tensors()
-        return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
     @abstractmethod
     def log_prior(self, clusters: int, like: Tensor) -> Tensor:
         """log p(s = h), or its expectation, [.., H], with the dtype and device of `like`; ValueError if it has not that many clusters."""

@@ -183,6 +183,7 @@ class TreeMemory(MixtureMemory):
 
     kind = "tree"
     sizes = ("code_size", "rows", "clusters", "partitions")
+    partitioned = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,19 +191,3 @@ class TreeMemory(MixtureMemory):
             raise ValueError(
                 f"partitions={self.partitions} does not divide code_size={self.code_size}; choose a divisor"
             )
-
-    def split(self, codes: Tensor) -> Tensor:
-        parts: Tensor = codes.unflatten(-1, (self.partitions, -1))
-        return parts.movedim(-2, -3)
-
-    def join(self, parts: Tensor) -> Tensor:
-        return parts.movedim(-3, -2).flatten(-2)
-
-    def lift(self, tensor: Tensor, dim: int) -> Tensor:
-        return tensor.unsqueeze(dim)
-
-    def reduce(self, tensor: Tensor, dim: int) -> Tensor:
-        return tensor.sum(dim)
-
-    def with_partitions(self, tensor: Tensor, dim: int) -> Tensor:
-        return tensor

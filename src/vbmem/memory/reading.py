@@ -68,6 +68,8 @@ class Memory(ABC):
     """Whether clusters have locations."""
     _rows_are_factors: ClassVar[bool] = True
     _noises: ClassVar[tuple[Noise, ...]] = get_args(Noise)
+    partitioned: ClassVar[bool] = False
+    """Whether states and addresses have a dimension of partitions, their last batch dimension."""
     _bound = staticmethod(engine.bound_of_codes)
 
     def __init_subclass__(cls) -> None:
@@ -171,23 +173,23 @@ class Memory(ABC):
 
     def split(self, codes: Tensor) -> Tensor:
         """Codes as the engine takes them: [.., T, C], for the tree [.., G, T, C / G]."""
-        return codes
+        return codes.unflatten(-1, (self.partitions, -1)).movedim(-2, -3) if self.partitioned else codes
 
     def join(self, parts: Tensor) -> Tensor:
         """Inverse of `split`."""
-        return parts
+        return parts.movedim(-3, -2).flatten(-2) if self.partitioned else parts
 
     def lift(self, tensor: Tensor, dim: int) -> Tensor:
         """Make room for the partitions at `dim`, where there are any."""
-        return tensor
+        return tensor.unsqueeze(dim) if self.partitioned else tensor
 
     def reduce(self, tensor: Tensor, dim: int) -> Tensor:
         """Sum over the partitions at `dim`, where there are any."""
-        return tensor
+        return tensor.sum(dim) if self.partitioned else tensor
 
     def with_partitions(self, tensor: Tensor, dim: int) -> Tensor:
         """With a dimension of the partitions at `dim`, also where there is only one."""
-        return tensor.unsqueeze(dim)
+        return tensor if self.partitioned else tensor.unsqueeze(dim)
 
     def prior_state(
         self,

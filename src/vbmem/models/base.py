@@ -4,13 +4,14 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from vbmem.models.settings import ModelConfig
+from vbmem.models.settings import ModelConfig, Regulariser
 from vbmem.nets import CodeHead, CodePosterior, Pixels, build_networks
 from vbmem.nets import FrameFormat as FrameFormat
 from vbmem.nets.precision import at_least_float32
@@ -49,7 +50,8 @@ class EpisodicModel(nn.Module):
     compiled: ClassVar[tuple[str, ...]] = ("embed", "score")
     """The methods that `compile_parts` compiles."""
     network_dtype: torch.dtype = torch.float32
-    _gathered: Tensor | None = None
+    regulariser: Regulariser | None = None
+    """That of the present stage of training, for a model that has a memory."""
 
     def __init__(self, config: ModelConfig, frame: FrameFormat, embedding_size: int) -> None:
         super().__init__()
@@ -91,16 +93,16 @@ class EpisodicModel(nn.Module):
             torch.backends.cudnn.benchmark = True  # shapes never change
         return self
 
+    @cached_property
     def gathered_statistics(self) -> Tensor:
-        """Batch norm's statistics as one tensor, so that all can be copied in one go. Moved into it at the first call,
+        """Batch norm's statistics as one tensor, so that all can be copied in one go. Moved into it at the first use,
         once the model is on its device; the modules keep views."""
-        if self._gathered is None:
-            norms = [module for module in self.modules() if isinstance(module, nn.BatchNorm2d)]
-            statistics = [next(self.parameters()).new_empty(0)]  # for models that have none
-            statistics += [buffer for norm in norms for buffer in norm.buffers() if buffer.is_floating_point()]
-            self._gathered = parameters_to_vector(statistics)
-            vector_to_parameters(self._gathered, statistics)
-        return self._gathered
+        norms = [module for module in self.modules() if isinstance(module, nn.BatchNorm2d)]
+        statistics = [next(self.parameters()).new_empty(0)]  # for models that have none
+        statistics += [buffer for norm in norms for buffer in norm.buffers() if buffer.is_floating_point()]
+        gathered = parameters_to_vector(statistics)
+        vector_to_parameters(gathered, statistics)
+        return gathered
 
     def compile_parts(self) -> None:
         """Compile what repeats: the networks with their likelihood. Called once, before the first step."""
@@ -110,8 +112,7 @@ class EpisodicModel(nn.Module):
             setattr(self, name, torch.compile(getattr(self, name), fullgraph=True, dynamic=False))
 
     def _networks(self, like: Tensor) -> AbstractContextManager[None]:
-        half = self.network_dtype != torch.float32
-        return torch.autocast(like.device.type, dtype=self.network_dtype if half else None, enabled=half)
+        return torch.autocast(like.device.type, self.network_dtype, enabled=self.network_dtype != torch.float32)
 
 
 class CodedModel(EpisodicModel):
@@ -139,7 +140,6 @@ def repeat_posterior(posterior: CodePosterior, copies: int) -> CodePosterior:
 
 def normal_kl(q: CodePosterior, p: CodePosterior | None = None) -> Tensor:
     """KL(q || p) of diagonal Gaussians summed over the last dimension; p is N(0, I) when not given."""
-    if p is None:
-        return 0.5 * (q.var + q.mean.square() - 1 - q.var.log()).sum(-1)
-    ratio = q.var / p.var
-    return 0.5 * (ratio + (q.mean - p.mean).square() / p.var - 1 - ratio.log()).sum(-1)
+    mean, var = (0, 1) if p is None else (p.mean, p.var)
+    ratio = q.var / var
+    return 0.5 * (ratio + (q.mean - mean).square() / var - 1 - ratio.log()).sum(-1)

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+_second_stream = functools.cache(torch.cuda.Stream)  # one a device
+
 
 class SideStream:
     """Runs blocks beside the current CUDA stream; elsewhere just runs them.
@@ -29,14 +31,8 @@ class SideStream:
         return torch.cuda.stream(self.stream)
 
     def join(self, *outputs: Tensor) -> None:
-        if self.stream is None:
-            return
-        current = torch.cuda.current_stream(self.stream.device)
-        current.wait_stream(self.stream)
-        for tensor in outputs:
-            tensor.record_stream(current)
-
-
-@functools.cache
-def _second_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+        if self.stream is not None:
+            current = torch.cuda.current_stream(self.stream.device)
+            current.wait_stream(self.stream)
+            for tensor in outputs:
+                tensor.record_stream(current)

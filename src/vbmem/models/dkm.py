@@ -18,8 +18,7 @@ class DKM(EpisodicModel):
         self.memory = KanervaMemory(config.code_size, config.rows)
         self.address_log_std = nn.Parameter(torch.tensor(0.5 * math.log(0.3)))
         # R_0 belongs to the trained model, so it travels with the weights.
-        assert isinstance(self.memory.row_mean, Tensor)
-        self.row_mean = nn.Buffer(self.memory.row_mean)
+        self.row_mean = nn.Buffer(torch.as_tensor(self.memory.row_mean))
 
     def compile_parts(self) -> None:
         super().compile_parts()

@@ -50,7 +50,6 @@ class MemoryModel(CodedModel):
         super().__init__(config, frame, fixed_var)
         self.memory = memory
         self.iterations = config.iterations or self.memory.default_iterations
-        self.regulariser: Regulariser | None = None
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:
             for name in ("noise_var", "row_var", "loc_var"):

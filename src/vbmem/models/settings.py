@@ -160,5 +160,4 @@ def _of_type(hint: Any, value: Any) -> Any:
             return from_dict(kind, value)
         case list() | tuple():
             return tuple(_of_type(get_args(hint)[0], item) for item in value)
-        case _:
-            return value
+    return value

@@ -1,5 +1,7 @@
 """From codes to distributions over frames."""
 
+import math
+
 from torch import Tensor, nn
 
 from vbmem.nets.blocks import BlockParts, ResidualBlock, check_frame
@@ -11,10 +13,7 @@ SEED_SIZE = 4  # side of the features that the code is projected to
 
 def doublings(image_size: int) -> int:
     """How often the 4x4 seed must double to cover the image: 1 for 8 pixels, 3 for 17 to 32, 4 for 64."""
-    count = 0
-    while SEED_SIZE * 2**count < image_size:
-        count += 1
-    return count
+    return math.ceil(math.log2(image_size / SEED_SIZE))
 
 
 class Decoder(nn.Module):

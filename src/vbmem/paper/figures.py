@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure as Drawing
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from rich.console import Console
 from torch import Tensor
 
@@ -25,7 +25,6 @@ from vbmem.data.examples import draw_episode
 from vbmem.memory.written import WrittenMemory
 from vbmem.paper.metrics.neighbours import nearest
 from vbmem.pretrained.directory import load
-from vbmem.pretrained.model import Model
 from vbmem.sheets import figure_png, grid, save_animation, save_picture
 
 STEPS = 12  # of iterative reading
@@ -48,27 +47,18 @@ class Size(NamedTuple):
     clusters: int | None = None
 
 
-@dataclass(frozen=True)
 class Scene:
-    """An episode, uint8 [T, channels, H, W], written into a model's memory; all chance comes from one generator."""
+    """An episode, uint8 [T, channels, H, W], drawn and written into the memory of the model of this name; all chance
+    comes from one generator."""
 
-    size: Size
-    model: Model
-    episode: Tensor
-    memory: WrittenMemory
-    generator: torch.Generator
-    pictures: str  # what the pictures of the episode are, in words
-
-    @classmethod
-    def write(cls, size: Size, name: str, data_dir: Path | None, seed: int) -> Self:
-        """Draw an episode and write it with the model of this name."""
-        model = load(name)
+    def __init__(self, size: Size, name: str, data_dir: Path | None, seed: int) -> None:
+        self.size, self.model = size, load(name)
         if size.clusters is not None:
-            model = model.resize(clusters=size.clusters)
-        episode = draw_episode(size.frames, model.frame.size, model.frame.channels, data_dir, seed)
-        generator = torch.Generator().manual_seed(seed)
-        pictures = "crops of two photographs" if data_dir is None else "test pictures of CIFAR-10"
-        return cls(size, model, episode, model.write(episode, generator=generator), generator, pictures)
+            self.model = self.model.resize(clusters=size.clusters)
+        self.episode = draw_episode(size.frames, self.model.frame, data_dir, seed)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.memory = self.model.write(self.episode, generator=self.generator)
+        self.pictures = "crops of two photographs" if data_dir is None else "test pictures of CIFAR-10"
 
     def samples(self) -> Tensor:
         """Memory and codes drawn, mean pixels (paper, G.1): [size.shown, channels, H, W]."""
@@ -77,11 +67,6 @@ class Scene:
     def reads(self, start: Tensor) -> Tensor:
         """Chains that draw memory, addresses and codes at every step (paper, G.2): [STEPS, N, channels, H, W]."""
         return self.model.read(self.memory, start, STEPS, generator=self.generator)
-
-    def nearest(self, pictures: Tensor) -> Tensor:
-        """The frame of the episode nearest to each picture [N, ..], by pixels."""
-        frames = self.episode / 255
-        return frames[nearest(pictures.flatten(1), frames.flatten(1))]
 
     def reference(self, columns: int, scale: int = SCALE) -> Image.Image:
         """The panel of the episode."""
@@ -119,7 +104,7 @@ class Figure:
         files = []
         for name in [models] if isinstance(models, str) else models:
             with console.status(f"{name} writes {self.size.frames} pictures, samples and reads"):
-                sheets = self.draw(Scene.write(self.size, name, data_dir, seed))
+                sheets = self.draw(Scene(self.size, name, data_dir, seed))
             files += [_save(sheet, out / file) for file, sheet in sheets.items()]
         console.print("pictures: " + ", ".join(map(str, files)), soft_wrap=True)
         return files
@@ -140,12 +125,12 @@ def figure4(scene: Scene) -> Sheets:
     Below the episode, one chain a row: the sample it starts from, its steps, and the last one's nearest neighbour.
     """
     name, start = scene.model.name, scene.samples()
-    steps = scene.reads(start)
+    steps, frames = scene.reads(start), scene.episode / 255
     title = f"Iterative reading, steps 1 to {STEPS} ({name})"
     rows = _together(
         _titled(grid(start, 1, SCALE), "Sample"),
         _titled(grid(steps.transpose(0, 1).flatten(0, 1), STEPS, SCALE), title),
-        _titled(grid(scene.nearest(steps[-1]), 1, SCALE), "Nearest"),
+        _titled(grid(frames[nearest(steps[-1], frames)], 1, SCALE), "Nearest"),
         gap=SCALE * scene.model.frame.size,  # sample, gap, 12 steps, gap, nearest: the episode's 16 columns
     )
     side = math.isqrt(scene.size.shown)
@@ -199,10 +184,9 @@ def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
 def _titled(panel: Image.Image, title: str) -> Image.Image:
     """The panel with a line of text over it, wide enough for both."""
     font = _font()
-    width = max(panel.width, SCALE + math.ceil(font.getlength(title)))
-    sheet = Image.new("RGB", (width, panel.height + TITLE), "white")
+    missing = max(0, SCALE + math.ceil(font.getlength(title)) - panel.width)
+    sheet = ImageOps.expand(panel, (0, TITLE, missing, 0), "white")
     ImageDraw.Draw(sheet).text((SCALE, TITLE // 2), title, "black", font, anchor="lm")
-    sheet.paste(panel, (0, TITLE))
     return sheet
 
 

@@ -19,7 +19,7 @@ from vbmem.data.loading import load_images
 from vbmem.files import write_json
 from vbmem.models.directory import load_model
 from vbmem.paper.presets import QUANTITATIVE, get_preset
-from vbmem.progress import progress_bar
+from vbmem.progress import track
 from vbmem.tables import table
 from vbmem.train.evaluation import evaluate
 from vbmem.train.loop import Trainer
@@ -135,12 +135,8 @@ def _trained(run_dirs: dict[Row, Path], console: Console, jobs: int, **where: An
             console.rule(" ".join(map(str, row)))
             yield run_row(row, run_dir, console=console, **where)
         return
-    with (
-        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool,
-        progress_bar("training", len(run_dirs)) as advance,
-    ):
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         futures = {pool.submit(_run_quietly, row, run_dir, **where): row for row, run_dir in run_dirs.items()}
-        for future in as_completed(futures):
+        for future in track(as_completed(futures), "training", total=len(futures)):
             console.print(*futures[future], f"{future.result()['test']['elbo_per_frame']:.1f} nats a frame")
             yield future.result()
-            advance()

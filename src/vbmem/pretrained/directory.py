@@ -1,10 +1,7 @@
 """Models by name: those that come with the package, directories, the Hugging Face Hub."""
 
 import difflib
-from dataclasses import fields
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -14,10 +11,12 @@ from vbmem.models.directory import SETTINGS, SavedModel, load_model
 from vbmem.models.memory_model import MemoryModel
 from vbmem.pretrained.model import Model
 
+SHIPPED = Path(__file__).parents[1] / "weights"
+
 
 def shipped() -> list[str]:
     """Names of the models that come with the package."""
-    return sorted(entry.name for entry in _package().iterdir() if (entry / SETTINGS).is_file())
+    return sorted(entry.name for entry in SHIPPED.iterdir() if (entry / SETTINGS).is_file())
 
 
 def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
@@ -36,8 +35,7 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
     network = saved.network
     if not isinstance(network, MemoryModel):
         raise ModelError(f"{source} is a {type(network).__name__}, which has no memory to write; choose a memory model")
-    values = {field.name: getattr(saved, field.name) for field in fields(saved)}
-    return Model(**values, memory=network.scaled_memory().resize(**saved.sizes))
+    return Model(**vars(saved), memory=network.scaled_memory().resize(**saved.sizes))
 
 
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -53,7 +51,7 @@ def find(source: str | Path) -> Path:
         return download(str(source))
     names = shipped()
     if str(source) in names:
-        return Path(str(_package() / str(source)))
+        return SHIPPED / source
     if (Path(source) / SETTINGS).is_file():
         return Path(source)
     near = difflib.get_close_matches(str(source), names, n=1)
@@ -62,7 +60,3 @@ def find(source: str | Path) -> Path:
         f"there is no model {str(source)!r}; {advice}the package has {', '.join(names)}, and a directory must hold a "
         "config.json with its weights"
     )
-
-
-def _package() -> Any:
-    return resources.files("vbmem") / "weights"

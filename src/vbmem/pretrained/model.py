@@ -65,7 +65,6 @@ class Model(SavedModel):
         decoded = torch.cat([pixels.sample(generator) if sample else pixels.mean for pixels in parts])
         return decoded.reshape(*codes.shape[:-1], *decoded.shape[1:])
 
-    @torch.no_grad()
     def write(
         self, images: Pictures, *, iterations: int | None = None, generator: torch.Generator | None = None
     ) -> WrittenMemory:

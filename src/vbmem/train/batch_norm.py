@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vbmem.data.episodes import EpisodeSource
 from vbmem.models.base import EpisodicModel
-from vbmem.train.step import graphed
+from vbmem.train.step import graphed, put_back
 
 BATCHES = 8
 
@@ -23,22 +23,17 @@ class FreshStatistics:
     def __init__(self, model: EpisodicModel, source: EpisodeSource) -> None:
         self.model, self.source = model, source
         self.norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-        self._statistics = model.gathered_statistics()
+        self._statistics = model.gathered_statistics
         self._sum = torch.zeros_like(self._statistics)
         self._run = graphed(self._step, source)
 
     @contextmanager
     def __call__(self, indices: Tensor) -> Iterator[None]:
         """Measure on the batches `indices` [batches, B, T]; the running statistics are back afterwards."""
-        if not self.norms:
+        with put_back([self._statistics]):
+            if self.norms:
+                self._measure(indices[:BATCHES])
             yield
-            return
-        running = self._statistics.clone()
-        try:
-            self._measure(indices[:BATCHES])
-            yield
-        finally:
-            self._statistics.copy_(running)
 
     @torch.no_grad()
     def _measure(self, batches: Tensor) -> None:

@@ -6,29 +6,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class InterruptNow(KeyboardInterrupt):
-    """Ctrl-C was pressed again: perhaps in the middle of a step, of which nothing must be saved."""
+class StoppedBetweenSteps(Exception):
+    """Ctrl-C was pressed, and all that was begun is done: a moment to save."""
 
 
 @contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+def deferred_interrupt() -> Iterator[Callable[[], None]]:
     """Within, Ctrl-C is only noted, for the loop to stop between two steps; pressed again, it interrupts at once.
 
-    Yields a function that says whether it was pressed.
+    Yields the function that the loop calls there: it raises `StoppedBetweenSteps` if Ctrl-C was pressed.
     """
     pressed = False
 
     def note(number: int, frame: object) -> None:
         nonlocal pressed
-        if pressed:
-            raise InterruptNow
         pressed = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield lambda: False
-        return
-    previous = signal.signal(signal.SIGINT, note)
+    def stop_if_pressed() -> None:
+        if pressed:
+            raise StoppedBetweenSteps
+
+    in_charge = threading.current_thread() is threading.main_thread()  # only the main thread may handle signals
+    previous = signal.signal(signal.SIGINT, note) if in_charge else None
     try:
-        yield lambda: pressed
+        yield stop_if_pressed
     finally:
-        signal.signal(signal.SIGINT, previous)
+        if previous is not None:
+            signal.signal(signal.SIGINT, previous)

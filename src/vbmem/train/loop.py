@@ -3,6 +3,7 @@
 import math
 import time
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,10 @@ from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
 from vbmem.files import reading
 from vbmem.models.directory import write_weights
-from vbmem.models.memory_model import MemoryModel
 from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import Progress, Tensors, load_checkpoint, random_tensors, restore_random, save_checkpoint
 from vbmem.train.evaluation import Evaluation
-from vbmem.train.interrupt import InterruptNow, deferred_interrupt
+from vbmem.train.interrupt import StoppedBetweenSteps, deferred_interrupt
 from vbmem.train.log import Display, RunLog
 from vbmem.train.runs import make_model, make_source, read_run, write_run
 from vbmem.train.settings import RunConfig
@@ -57,7 +57,6 @@ class Trainer:
         checksum = zlib.crc32(np.ascontiguousarray(images.x_train).data)
         self.progress = Progress(stage_epochs=config.stages[0].epochs, pictures=checksum)
         self._best: Tensors = {}  # weights with the best validation bound
-        self._saved = time.monotonic()
         if resume:
             self._restore()
         elif (run_dir / "last.safetensors").exists():
@@ -69,18 +68,15 @@ class Trainer:
     def run(self) -> float:
         """Train to the end; the best validation bound per frame of the last stage."""
         log = RunLog(self.run_dir, self.progress.epoch)
-        with Display(self.console, self.source.batches_per_epoch) as display, deferred_interrupt() as self._pressed:
+        display = Display(self.console, self.source.batches_per_epoch)
+        with closing(log), display, deferred_interrupt() as self._stop_if_pressed:
             try:
                 while not self._finished:
                     self._epoch(display, log)
-            except InterruptNow:
-                raise
-            except KeyboardInterrupt:
+            except StoppedBetweenSteps:
                 self._save()
                 display.say(f"stopped, and saved in {self.run_dir}; resume the run to go on")
-                raise
-            finally:
-                log.close()
+                raise KeyboardInterrupt from None
         return self.progress.best if self.progress.best is not None else math.nan
 
     @property
@@ -137,10 +133,6 @@ class Trainer:
         self.step.reset()
         return trained, skipped
 
-    def _stop_if_pressed(self) -> None:
-        if self._pressed():
-            raise KeyboardInterrupt
-
     def _validate(self, batches: Tensor) -> tuple[dict[str, float], bool]:
         """The bound on the validation pictures, and whether it is the best so far; the best weights are kept."""
         progress = self.progress
@@ -188,8 +180,7 @@ class Trainer:
         """A fresh optimiser, and a step with this stage's settings."""
         stages = self.config.stages
         stage = stages[min(self.progress.stage, len(stages) - 1)]
-        if isinstance(self.model, MemoryModel):
-            self.model.regulariser = stage.regulariser
+        self.model.regulariser = stage.regulariser
         self.step = TrainingStep(self.model, self.source, self.config, stage.learning_rate)
 
     def _learning_rate(self) -> float:

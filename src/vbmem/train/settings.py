@@ -3,10 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vbmem.data.settings import DataConfig
+from vbmem.data.settings import DataConfig as DataConfig
 from vbmem.models.settings import ModelConfig, Regulariser, VAEConfig
-
-__all__ = ["DataConfig", "RunConfig", "Stage"]
 
 
 def _require(holds: bool, rule: str, value: float) -> None:

@@ -48,7 +48,7 @@ class TrainingStep:
         self.counted = torch.zeros((), device=device)  # the other steps since `reset`
         self.names: list[str] = []  # of what the model reports
         self.sums = torch.zeros(0, device=device)  # of that, in the same order, over the counted steps
-        self._statistics = model.gathered_statistics()
+        self._statistics = model.gathered_statistics
         self._statistics_before = self._statistics.clone()
         self._frames = torch.compile(source.frames, dynamic=False) if device.type == "cuda" else source.frames
         self._run = graphed(self._step, source)
@@ -76,16 +76,10 @@ class TrainingStep:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Within, the model has the averaged weights, where there are any."""
-        if not self.averages:
+        with put_back(self.parameters), torch.no_grad():
+            if self.averages:
+                torch._foreach_copy_(self.parameters, self.averages)
             yield
-            return
-        own = [p.detach().clone() for p in self.parameters]
-        with torch.no_grad():
-            torch._foreach_copy_(self.parameters, self.averages)
-            try:
-                yield
-            finally:
-                torch._foreach_copy_(self.parameters, own)
 
     def tensors(self) -> Groups:
         """What a step depends on besides the model: Adam's state by parameter number, averages, counts and sums."""
@@ -151,6 +145,17 @@ class TrainingStep:
             self.sums += torch.where(bad > 0, 0.0, torch.stack([reports[name] for name in self.names]).mean(-1))
 
 
+@contextmanager
+def put_back(tensors: list[Tensor]) -> Iterator[None]:
+    """After the block the tensors have the values they had before."""
+    before = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            torch._foreach_copy_(tensors, before)
+
+
 def graphed(function: Callable[[Tensor], None], source: EpisodeSource) -> Callable[[Tensor], None]:
     """A function of a batch of indices, on CUDA captured as a graph after a few ordinary runs."""
     device = source.images.device
@@ -171,7 +176,6 @@ def graphed(function: Callable[[Tensor], None], source: EpisodeSource) -> Callab
             torch.cuda.current_stream().wait_stream(stream)
         else:
             if calls == WARM_UP_STEPS:
-                torch.cuda.synchronize()
                 with torch.cuda.graph(graph):
                     function(static)
             graph.replay()

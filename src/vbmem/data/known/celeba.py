@@ -24,6 +24,11 @@ SIZE = 32
 
 
 def load(data_dir: Path, progress: bool) -> ImageSet:
+    """Read the faces straight out of the zip file, in the order and parts of the partition file.
+
+    Its lines are "000001.jpg 0" with 0 for train, 1 for validation and 2 for test; those of the identities
+    "000001.jpg 2880" with the number of the person, used as the label.
+    """
     faces, partition, identities = (data_dir / name for name in (FACES, PARTITION, IDENTITIES))
     if not (faces.is_file() and partition.is_file()):
         raise DataError(
@@ -31,18 +36,6 @@ def load(data_dir: Path, progress: bool) -> ImageSet:
             "labels) from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and put them into "
             f"{data_dir}, or choose the directory that holds them with data_dir or the variable VBMEM_DATA"
         )
-    return decode(faces, partition, identities if identities.is_file() else None, progress)
-
-
-def decode(faces: Path, partition: Path, identities: Path | None, progress: bool) -> ImageSet:
-    """Read the faces straight out of the zip file, in the order and parts of the partition file.
-
-    Args:
-        faces: the zip of JPEG files.
-        partition: lines "000001.jpg 0" with 0 for train, 1 for validation and 2 for test.
-        identities: lines "000001.jpg 2880" with the number of the person, used as the label.
-        progress: show progress bars.
-    """
     with reading(partition):
         part_of = _numbers_by_file(partition)
         names = [[name for name, part in part_of.items() if part == number] for number in range(3)]
@@ -50,7 +43,7 @@ def decode(faces: Path, partition: Path, identities: Path | None, progress: bool
             raise ValueError("it does not fill the parts 0, 1 and 2")
     images = [_faces(faces, part, progress) for part in names]
     people: list[Labels | None] = [None] * 3
-    if identities is not None:
+    if identities.is_file():
         with reading(identities):
             person_of = _numbers_by_file(identities)
             people = [np.array([person_of[name] for name in part]) for part in names]

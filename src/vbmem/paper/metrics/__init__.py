@@ -103,7 +103,7 @@ def metrics(
 def draw_pictures(frame: FrameFormat, lengths: list[int], data_dir: Path | None, seed: int) -> list[Tensor]:
     """`OTHERS` pictures, if of photographs then of both, and then episodes of these lengths: [n, ..] in [0, 1]."""
     counts = [OTHERS // 2, OTHERS - OTHERS // 2, *lengths]
-    first, second, *episodes = draw_sets(counts, frame.size, frame.channels, data_dir, seed)
+    first, second, *episodes = draw_sets(counts, frame, data_dir, seed)
     return [to_unit(pictures, frame) for pictures in (torch.cat([first, second]), *episodes)]
 
 

@@ -4,7 +4,7 @@ import functools
 import itertools
 import statistics
 import timeit
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -71,20 +71,13 @@ def joint_samples(trial: Trial) -> Rows:
 
 
 def recall(trial: Trial) -> dict[str, Rows]:
-    """From the episode's memory and, where it can be resized, from one with a cluster for every frame."""
-    memories = [trial.memory]
-    if "clusters" in trial.model.memory.sizes:
-        large = trial.model.resize(clusters=len(trial.frames))
-        memories.append(large.write(trial.frames, generator=trial.generator))
-    return recall_errors(trial.model, trial.frames, memories, trial.generator)
-
-
-def recall_errors(
-    model: Model, frames: Tensor, memories: Sequence[WrittenMemory], generator: Generator
-) -> dict[str, Rows]:
     """Squared error per pixel of damaged frames and of what is made of them, from the clean frame and from its
-    reconstruction, the best these networks can do; and the hit rate. Only "nearest frame" has the frames to look at.
-    Which pixels are missing is known to the reading."""
+    reconstruction, the best these networks can do; and the hit rate. Read from the episode's memory and, where it can
+    be resized, from one with a cluster for every frame. Only "nearest frame" has the frames to look at. Which pixels
+    are missing is known to the reading."""
+    model, frames, memories, generator = trial.model, trial.frames, [trial.memory], trial.generator
+    if "clusters" in model.memory.sizes:
+        memories.append(model.resize(clusters=len(frames)).write(frames, generator=generator))
     best = model.decode(model.encode(frames).mean)
     measures: dict[str, Rows] = {"error": {}, "error from reconstruction": {}, "hit rate": {}}
     for name, (damaged, known) in damage(frames, generator).items():
@@ -93,11 +86,11 @@ def recall_errors(
             "damaged": damaged,
             "encoder-decoder": model.decode(model.encode(damaged).mean),
             **{f"H={h}, {steps} reads": read[steps - 1] for h, read in reads.items() for steps in STEPS},
-            "nearest frame": frames[nearest(damaged.flatten(1), frames.flatten(1))],
+            "nearest frame": frames[nearest(damaged, frames)],
         }
         measures["error"][name] = {way: float(F.mse_loss(x, frames)) for way, x in made.items()}
         measures["error from reconstruction"][name] = {way: float(F.mse_loss(x, best)) for way, x in made.items()}
-        measures["hit rate"][name] = {way: hit_rate(x.flatten(1), frames.flatten(1)) for way, x in made.items()}
+        measures["hit rate"][name] = {way: hit_rate(x, frames) for way, x in made.items()}
     return measures
 
 

@@ -14,8 +14,8 @@ CHUNK = 256  # pictures at a time
 
 
 def nearest(queries: Tensor, references: Tensor) -> Tensor:
-    """Which of the references [m, D] is nearest to each query [n, D], by squared Euclidean distance: int64 [n]."""
-    references = references.double()  # what decides is a small difference of large products
+    """Which of the references [m, ..] is nearest to each query [n, ..], by squared Euclidean distance: int64 [n]."""
+    queries, references = queries.flatten(1), references.flatten(1).double()  # small differences of large products
     squares = references.square().sum(-1)  # |q|^2 is the same for all of them
     return torch.cat([(squares - 2 * part.double() @ references.mT).argmin(-1) for part in queries.split(CHUNK)])
 
