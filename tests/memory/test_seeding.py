@@ -332,6 +332,15 @@ def test_k_means_is_reproducible_with_a_generator():
     assert (kmeans_means(codes, 5, generator=seeded(2)) != first).any()
 
 
+@means_of
+@pytest.mark.parametrize("count", [5, 40])
+def test_no_value_is_looked_at_on_a_device(means, count):
+    """A tensor on the meta device has none to show."""
+    codes = torch.empty(2, 3, 30, 4, device="meta")
+    for mask in (None, torch.empty(2, 1, 30, dtype=torch.bool, device="meta")):
+        assert means(codes, count, mask).shape == (2, 3, count, 4)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # torch's own
 def test_compiled_steps_compute_the_same():
     codes, mask = clustered(2, 16, 3), torch.rand(2, 16, generator=seeded()) < 0.8
