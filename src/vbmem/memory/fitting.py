@@ -82,7 +82,11 @@ def rescaled(memory: VariationalMemory, centre: Tensor, scale: Tensor) -> Variat
     """The memory for codes z from that for (z - centre) / scale; centre [C], scale [C] or, for one noise, []."""
     scales = {name: torch.as_tensor(value) for name, value in memory.scales.items()}
     noise_var = scales["noise_var"] * scale.square()
-    changed = {name: scales[name] * noise_var.mean() / scales["noise_var"].mean() for name in ("row_var", "loc_var") if name in scales}
+    changed = {
+        name: scales[name] * noise_var.mean() / scales["noise_var"].mean()
+        for name in ("row_var", "loc_var")
+        if name in scales
+    }
     if "loc_mean" in scales:
         changed["loc_mean"] = scales["loc_mean"] * scale + centre
     changed["noise_var"] = noise_var

@@ -38,7 +38,11 @@ class GaussianMemory(VariationalMemory):
     default_iterations = 50
 
 
-OWN_NAMES = {"noise_var": "noise_var", "loc_var": "row_var", "loc_mean": "row_mean"}  # of a memory of rows that are locations
+OWN_NAMES = {
+    "noise_var": "noise_var",
+    "loc_var": "row_var",
+    "loc_mean": "row_mean",
+}  # of a memory of rows that are locations
 
 
 @dataclass(repr=False, eq=False)

@@ -280,9 +280,7 @@ class Memory(ABC):
         """
         parts, _, prior, centre = self._enter(codes, state)
         moved = state.translate(-centre)
-        return log_densities(
-            parts, moved.row_mean, moved.row_cov, prior.noise_var, prior.noise_scale, moved.located
-        ).mT
+        return log_densities(parts, moved.row_mean, moved.row_cov, prior.noise_var, prior.noise_scale, moved.located).mT
 
     def log_predictive(self, state: MemoryState, codes: Tensor, choice: Predictive | None = None) -> Tensor:
         """Log density of new codes under the written memory, in nats: [.., T]; see `log_densities`.

@@ -139,7 +139,9 @@ class MemoryState(TensorRecord):
         if self.located:
             row_mean = _moved(self.row_mean, offset)
         else:
-            row_mean = self.row_mean.expand(*torch.broadcast_shapes(self.row_mean.shape[:-3], offset.shape[:-2]), -1, -1, -1)
+            row_mean = self.row_mean.expand(
+                *torch.broadcast_shapes(self.row_mean.shape[:-3], offset.shape[:-2]), -1, -1, -1
+            )
         return replace(self, row_mean=row_mean, row_cov=self.row_cov.expand(*row_mean.shape[:-3], -1, -1, -1))
 
 

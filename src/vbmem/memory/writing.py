@@ -12,14 +12,16 @@ from vbmem.memory import engine, expansion, fitting
 from vbmem.memory.checks import check_size, full_precision
 from vbmem.memory.choice import DirichletChoice
 from vbmem.memory.reading import Memory, Noise
-from vbmem.memory.seeding import kmeans_means, kmeans_plus_plus, next_seed, random_frames, ward_means
+from vbmem.memory.seeding import greedy_seed, kmeans_means, kmeans_plus_plus, lloyd_step, next_seed, random_frames
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
 from vbmem.memory.streams import SEED_FRAMES, Chunks, Stream
+from vbmem.memory.ward import ward_means
 from vbmem.progress import track
 
 Start = Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"]
 
 WARD_FRAMES = 256  # frames up to which the start of a write is a Ward clustering
+FRAMES_EACH = 4  # frames for every cluster with factors that starts at their mean
 HELD = 0.5  # share of a frame from which on a cluster holds it
 FAR = 100  # ratio between the codes' variance and what the prior expects from which on a write warns
 
@@ -32,6 +34,8 @@ class VariationalMemory(Memory):
     _advance = staticmethod(engine.advance)
     _sweep = staticmethod(engine.sweep)
     _next_seed = staticmethod(next_seed)
+    _greedy_seed = staticmethod(greedy_seed)
+    _lloyd_step = staticmethod(lloyd_step)
 
     def compile(self) -> None:
         """Compile what a write repeats, once for all iterations, instead of a graph as long as the whole write."""
@@ -39,6 +43,8 @@ class VariationalMemory(Memory):
         self._sweep = torch.compile(engine.sweep, fullgraph=True, dynamic=False)
         self._bound = torch.compile(engine.bound_of_codes, fullgraph=True, dynamic=False)
         self._next_seed = torch.compile(next_seed, fullgraph=True, dynamic=False)
+        self._greedy_seed = torch.compile(greedy_seed, fullgraph=True, dynamic=False)
+        self._lloyd_step = torch.compile(lloyd_step, fullgraph=True, dynamic=False)
 
     @full_precision
     def write(
@@ -174,9 +180,7 @@ class VariationalMemory(Memory):
     # The steps of a write, for those who repeat them in their own way.
 
     @full_precision
-    def local_step(
-        self, state: MemoryState, codes: Tensor, mask: Tensor | None = None
-    ) -> tuple[Statistics, Tensor]:
+    def local_step(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> tuple[Statistics, Tensor]:
         """One pass over codes [.., T, C] with the best addresses for the state: all that is to be known of them.
 
         Returns:
@@ -312,9 +316,12 @@ class VariationalMemory(Memory):
             frames = (codes.detach() / unit).expand(*empty.row_mean.shape[:-3], *codes.shape[-2:])
             counts = None if mask is None else (mask > 0).expand(frames.shape[:-1])
             count = loc_mean.shape[-2] if prior.located else row_mean.shape[-2]
+            if start in ("ward", "kmeans") and self.layout[1]:
+                # Clusters with factors want several frames each; those beyond stay at the prior until they are needed.
+                count = min(count, max(1, codes.shape[-2] // FRAMES_EACH))
             chosen = self._choose(start, frames, count, counts, generator, starts) * unit
             if prior.located:
-                loc_mean = chosen
+                loc_mean = torch.cat([chosen, loc_mean[..., count:, :]], dim=-2)
             else:
                 row_mean = chosen.unsqueeze(-3)
         if not prior.located:
@@ -345,9 +352,10 @@ class VariationalMemory(Memory):
             first, others = (None, None) if mask is None else (mask[:1], mask[1:])
             more = self._choose("kmeans", frames[1:], count, others, generator, starts)
             return torch.cat([ward_means(frames[:1], count, first), more])
-        choose = kmeans_plus_plus if start == "kmeans++" else kmeans_means
-        # A compiled function cannot take a generator.
-        return choose(frames, count, mask, generator, self._next_seed if generator is None else next_seed)
+        steps = self if generator is None else VariationalMemory  # a compiled function cannot take a generator
+        if start == "kmeans":
+            return kmeans_means(frames, count, mask, generator, steps._greedy_seed, steps._lloyd_step)
+        return kmeans_plus_plus(frames, count, mask, generator, steps._next_seed)
 
 
 def _is_training(codes: Tensor, prior: Prior) -> bool:
