@@ -16,7 +16,11 @@ from vbmem.memory.state import MemoryState, Prior, Statistics, below
 
 def expand(sums: Statistics, state: MemoryState, prior: Prior) -> MemoryState:
     """The state of a global step, moved and turned for the best bound; `sums` are those of the local step before it."""
-    _, back = best_change(sums, state, prior)
+    return turned(state, best_change(sums, state, prior)[1])
+
+
+def turned(state: MemoryState, back: Tensor) -> MemoryState:
+    """The state after a change D of the weights, w~ <- D w~, given D^-1: M <- D'^-1 M."""
     return replace(state, row_mean=back.mT @ state.row_mean, row_cov=back.mT @ state.row_cov @ back)
 
 

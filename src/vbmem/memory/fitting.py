@@ -110,6 +110,7 @@ def climb(
     iterations: int,
     tol: float,
     relevance: bool = False,
+    follow: Callable[[Tensor], None] | None = None,
 ) -> Fit:
     """Local step, global step and the best prior in turn, until an iteration gains less than `tol` nats a frame.
 
@@ -118,6 +119,8 @@ def climb(
         local_pass: a local step over all codes: their statistics, and of the bound [..] all but the divergence of the
             memory from its prior.
         relevance: a variance for every factor row, so that rows nobody needs vanish.
+        follow: told of every change D of the weights, w~ <- D w~, for statistics that are not made anew by the next
+            local step.
     """
     previous = -math.inf
     for iteration in range(1, iterations + 1):
@@ -132,7 +135,10 @@ def climb(
         state = engine.global_step(sums, state, prior)
         memory, state = refit(memory, state, sums, relevance=relevance)
         if prior.located and not prior.factorised:
-            state = expansion.expand(sums, state, memory.prior(state.row_mean))
+            change, back = expansion.best_change(sums, state, memory.prior(state.row_mean))
+            state = expansion.turned(state, back)
+            if follow is not None:
+                follow(change)
     return fit
 
 
