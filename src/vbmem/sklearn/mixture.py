@@ -30,16 +30,16 @@ SIZES = (("n_rows", Integral, 0), ("n_init", Integral, 1), ("max_iter", Integral
 class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator):  # type: ignore[misc]
     """Clusters z = M_h'w + b_h + noise, w ~ N(0, I_K): correlated features at the price of K + 1 vectors a cluster.
 
-    Written by closed-form mean-field variational Bayes. With the clusters, the prior is fitted: variances of noise, rows
-    and locations, their mean, and the clusters' weights, each update raising the bound. So the fit does not depend on
-    the units of X; scores are in them. Then the cluster least needed is moved to where samples are explained worst, as
-    long as the bound gains.
+    Written by closed-form mean-field variational Bayes. With the clusters, the prior is fitted: variances of noise,
+    rows and locations, their mean, and the clusters' weights, each update raising the bound. So the fit does not depend
+    on the units of X; scores are in them. Then the cluster least needed is moved to where samples are explained worst,
+    as long as the bound gains.
 
     Args:
         n_clusters: H, or "auto": the size with the highest evidence, doubled while it rises, then refined.
         n_rows: K, or 0 for clusters without directions.
-        noise: a variance for every "cluster" and feature; for every "feature"; or one for all ("global"), where features
-            have the same unit and the same noise. Unless it is global, each feature may have a unit of its own.
+        noise: a variance for every "cluster" and feature; for every "feature"; or one for all ("global"), where
+            features have the same unit and the same noise. Unless it is global, each may have a unit of its own.
         relevance: a variance for every row, so that rows nobody needs vanish; see `relevance_`.
         init: clusters start at the means of a "ward" clustering, of a quick "kmeans", or at "random" samples. "auto" is
             Ward for up to 1,024 samples, else k-means; of several starts, the first.

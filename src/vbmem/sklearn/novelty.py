@@ -35,6 +35,7 @@ class MemoryNovelty(base.OutlierMixin, base.BaseEstimator):  # type: ignore[misc
     Attributes:
         mixture_: the `MemoryMixture`.
         offset_: the threshold, a log density in nats.
+        n_iter_: of the mixture.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class MemoryNovelty(base.OutlierMixin, base.BaseEstimator):  # type: ignore[misc
         share = FALSE_ALARMS if self.contamination == "auto" else self.contamination
         self._recent, self._scores = recent[-RECENT:], scores[-RECENT:]
         counted = scores if weights is None else np.repeat(scores, np.ceil(weights).astype(int))
-        self.offset_ = float(np.percentile(counted, 100 * share))
+        self.offset_, self.n_iter_ = float(np.percentile(counted, 100 * share)), self.mixture_.n_iter_
         return self
 
 
@@ -175,8 +176,8 @@ class MemoryOutliers(MemoryNovelty):
         return self.fit(X).labels_
 
     def predict_proba(self, X: Any, method: Literal["linear", "unify"] = "linear") -> np.ndarray:
-        """Probabilities of being normal and of being an outlier, [T, 2]: by the place between the least and the greatest
-        of `decision_scores_`, or as their normal distribution has it ("unify")."""
+        """Probabilities of being normal and of being an outlier, [T, 2]: by the place between the least and the
+        greatest of `decision_scores_`, or as their normal distribution has it ("unify")."""
         scores, own = self.decision_function(X), self.decision_scores_
         if method == "linear":
             outlier = (scores - own.min()) / max(float(np.ptp(own)), np.finfo(own.dtype).tiny)

@@ -20,6 +20,7 @@ from vbmem.memory.writing import Start, VariationalMemory
 
 CHUNK = 2048  # samples addressed at a time: what they need of memory stays in the cache
 WARD_SAMPLES = 1024  # up to which a start is a Ward clustering, which needs all distances
+LOC_SPREAD = 2.0  # variance of the mean of all locations in units of the noise, as `fitting.first_prior` has it
 START_SAMPLES = 8192  # among which a start is sought
 
 
@@ -41,7 +42,7 @@ class Past:
         outer, code = self.sums.weight_outer, self.sums.weight_code
         sums = replace(self.sums, weight_outer=change @ outer @ change.mT, weight_code=change @ code)
         rows = change.shape[-1] - 1
-        return Past(sums, self.constant + (sums.count * change[..., :rows, :rows].logdet()).sum(-1))
+        return Past(sums, self.constant + (sums.count * change[..., :rows, :rows].slogdet().logabsdet).sum(-1))
 
 
 def _explained(sums: Statistics, state: MemoryState, prior: Prior) -> Tensor:
@@ -81,19 +82,18 @@ class Samples:
             self.past = self.past.turned(change)
 
     def typical(self, generator: torch.Generator) -> Tensor:
-        """Samples [.., n, C] among which a start is sought. A few are all taken, each as often as it counts, in an order
-        of their own: no start depends on the order they came in, or on whether copies have been counted before."""
+        """Samples [.., n, C] among which a start is sought. A few are all taken, each as often as it counts, sorted: then
+        no start depends on the order they came in, or on whether copies were counted before."""
         codes, weight = self.codes, self.weight
         if codes.ndim > 2:
             return codes
-        if weight is not None and not (weight == weight.round()).all():
-            codes = codes[torch.multinomial(weight.double(), START_SAMPLES, replacement=True, generator=generator)]
-        elif weight is not None and weight.sum() <= START_SAMPLES:
-            codes = codes.repeat_interleave(weight.long(), 0)
-        elif weight is not None:
-            codes = codes[torch.multinomial(weight.double(), START_SAMPLES, replacement=True, generator=generator)]
-        elif len(codes) > START_SAMPLES:
+        whole = weight is None or bool((weight == weight.round()).all())
+        if whole and (len(codes) if weight is None else weight.sum()) <= START_SAMPLES:
+            codes = codes if weight is None else codes.repeat_interleave(weight.long(), 0)
+        elif weight is None:
             codes = codes[torch.randperm(len(codes), generator=generator)[:START_SAMPLES]]
+        else:
+            codes = codes[torch.multinomial(weight.double(), START_SAMPLES, replacement=True, generator=generator)]
         return codes[np.lexsort(codes.numpy().T)]
 
 
@@ -166,9 +166,7 @@ class Search:
             _, halves = replace(self, clusters=2).first(Samples(samples.codes[members], weight), generator)
             pair = torch.stack([spare, worst])
             both = zip((best.state.row_mean, best.state.row_cov), (halves.row_mean, halves.row_cov), strict=True)
-            moved = self.climb(
-                samples, best.memory, MemoryState(*(old.index_copy(0, pair, new) for old, new in both))
-            )
+            moved = self.climb(samples, best.memory, MemoryState(*(old.index_copy(0, pair, new) for old, new in both)))
             if float(moved.bound - best.bound) <= self.tol * float(best.sums.count.sum()):
                 break
             best = moved
@@ -195,13 +193,18 @@ class Search:
 
 
 def log_evidence(fit: Fit) -> float:
-    """The bound as far as sizes can be compared by it: with the H! orders of the clusters, and integrated over the noise
-    of every cluster and feature (Laplace, in log psi, so that units do not matter), of which it holds the best only."""
-    clusters, noise_var = len(fit.sums.count), fit.memory.noise_var
+    """The bound as far as sizes can be compared by it: with the H! orders of the clusters, and integrated over what it
+    holds the best of only (Laplace): the noise of every cluster and feature, and the mean of all locations, which a
+    single cluster pays for as its own. Noise is taken in logarithms, so that units do not matter."""
+    count, prior = fit.sums.count, fit.memory.prior(fit.state.row_mean)
+    clusters, size = len(count), fit.memory.code_size
     evidence = float(fit.bound) + math.lgamma(clusters + 1)
-    if isinstance(noise_var, Tensor) and noise_var.ndim == 2:
-        width = 2 * math.pi / (fit.sums.count / 2 + SHAPE)
-        evidence += float(noise_var.log().sum() + 0.5 * noise_var.shape[1] * width.log().sum())
+    if clusters > 1:
+        spread = 1 / (prior.row_precision[..., -1, -1] * prior.noise_scale) + 1 / count.clamp_min(1)
+        evidence -= 0.5 * size * math.log1p(LOC_SPREAD * float((1 / spread).sum()))
+    if prior.noise_var.shape[-2] > 1:
+        width = 2 * math.pi / (count / 2 + SHAPE)
+        evidence += float(prior.noise_var.log().sum() + 0.5 * size * width.log().sum())
     return evidence
 
 
