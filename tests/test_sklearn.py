@@ -428,7 +428,7 @@ def test_the_manners_of_pyod():
         assert np.allclose(proba.sum(1), 1)
         assert proba[outlier, 1].mean() > proba[~outlier, 1].mean()
     with pytest.raises(ValueError, match="method must be one of linear, unify, got 'guess'"):
-        detector.predict_proba(X, "guess")
+        detector.predict_proba(X, "guess")  # type: ignore[arg-type]
     assert detector.get_params()["contamination"] == 0.05
     assert MemoryOutliers().contamination == 0.1
     assert len(detector.partial_fit(X[:50]).decision_scores_) == 50

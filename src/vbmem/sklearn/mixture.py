@@ -43,7 +43,7 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         relevance: a variance for every row, so that rows nobody needs vanish; see `relevance_`.
         init: clusters start at the means of a "ward" clustering, of a quick "kmeans", or at "random" samples. "auto" is
             Ward for up to 1,024 samples, else k-means; of several starts, the first.
-        n_init: starts, of which the best is kept.
+        n_init: starts, of which the best is kept; two at least for "auto" clusters.
         max_iter: iterations at most, from each start and after each move.
         tol: converged when an iteration raises the bound by less than this many nats a sample.
         warm_start: `fit` continues from the fit before, where there is one of this size.
@@ -255,5 +255,8 @@ def _generator(rng: np.random.RandomState) -> torch.Generator:
 
 def _episode(fit: Fit, number: int) -> Fit:
     """One of several episodes that share a prior."""
-    state, sums = (record.map(lambda tensor: tensor[number]) for record in (fit.state, fit.sums))
-    return replace(fit, state=state, sums=sums, bound=fit.bound[number])
+
+    def chosen(tensor: Tensor) -> Tensor:
+        return tensor[number]
+
+    return replace(fit, state=fit.state.map(chosen), sums=fit.sums.map(chosen), bound=chosen(fit.bound))

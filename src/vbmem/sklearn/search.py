@@ -19,6 +19,8 @@ from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.writing import Start, VariationalMemory
 
 CHUNK = 2048  # samples addressed at a time: what they need of memory stays in the cache
+DENSITY_CHUNK = 2**17  # the same for densities, times clusters and rows
+SIZE_STARTS = 2  # of each size, at least, where sizes are compared
 WARD_SAMPLES = 1024  # up to which a start is a Ward clustering, which needs all distances
 LOC_SPREAD = 2.0  # variance of the mean of all locations in units of the noise, as `fitting.first_prior` has it
 START_SAMPLES = 8192  # among which a start is sought
@@ -82,8 +84,8 @@ class Samples:
             self.past = self.past.turned(change)
 
     def typical(self, generator: torch.Generator) -> Tensor:
-        """Samples [.., n, C] among which a start is sought. A few are all taken, each as often as it counts, sorted: then
-        no start depends on the order they came in, or on whether copies were counted before."""
+        """Samples [.., n, C] among which a start is sought. A few are all taken, each as often as it counts, sorted:
+        then no start depends on the order they came in, or on whether copies were counted before."""
         codes, weight = self.codes, self.weight
         if codes.ndim > 2:
             return codes
@@ -127,15 +129,15 @@ class Search:
 
     def first(
         self, samples: Samples, generator: torch.Generator, number: int = 0, *, weights: bool = True
-    ) -> tuple[MixtureMemory, MemoryState]:
+    ) -> tuple[VariationalMemory, MemoryState]:
         """A prior for codes of variance 1, and a state from one of several starts."""
         seeds = samples.typical(generator)
         start = self.start
         if start is None:
             start = "ward" if number == 0 and seeds.shape[-2] <= WARD_SAMPLES else "kmeans"
         choice = DirichletChoice(1.0) if weights else UNIFORM
-        memory = MixtureMemory(seeds.shape[-1], self.rows, self.clusters, choice=choice)
-        memory = fitting.first_prior(memory, self.noise, seeds)
+        empty = MixtureMemory(seeds.shape[-1], self.rows, self.clusters, choice=choice)
+        memory = fitting.first_prior(empty, self.noise, seeds)
         return memory, memory.first_state(seeds, start, None, generator)
 
     def climb(self, samples: Samples, memory: VariationalMemory, state: MemoryState) -> Fit:
@@ -165,8 +167,9 @@ class Search:
             weight = None if samples.weight is None else samples.weight[members]
             _, halves = replace(self, clusters=2).first(Samples(samples.codes[members], weight), generator)
             pair = torch.stack([spare, worst])
-            both = zip((best.state.row_mean, best.state.row_cov), (halves.row_mean, halves.row_cov), strict=True)
-            moved = self.climb(samples, best.memory, MemoryState(*(old.index_copy(0, pair, new) for old, new in both)))
+            row_mean = best.state.row_mean.index_copy(0, pair, halves.row_mean)
+            row_cov = best.state.row_cov.index_copy(0, pair, halves.row_cov)
+            moved = self.climb(samples, best.memory, MemoryState(row_mean, row_cov))
             if float(moved.bound - best.bound) <= self.tol * float(best.sums.count.sum()):
                 break
             best = moved
@@ -177,7 +180,7 @@ class Search:
 
         @functools.cache
         def sized(size: int) -> Fit:
-            return replace(self, clusters=size).fit(samples, generator)
+            return replace(self, clusters=size, starts=max(self.starts, SIZE_STARTS)).fit(samples, generator)
 
         def worth(size: int) -> float:
             return log_evidence(sized(size))
@@ -210,7 +213,8 @@ def log_evidence(fit: Fit) -> float:
 
 def log_joint(codes: Tensor, fit: Fit, weights: Tensor) -> Tensor:
     """log weight + log density of every cluster, [T, H]."""
-    log_densities = [fit.memory.log_densities(fit.state, chunk) for chunk in codes.split(CHUNK)]
+    chunk = min(CHUNK, DENSITY_CHUNK // (len(weights) * fit.state.row_mean.shape[-2]) + 1)
+    log_densities = [fit.memory.log_densities(fit.state, part) for part in codes.split(chunk)]
     return torch.cat(log_densities) + weights.log()
 
 
