@@ -82,14 +82,11 @@ def rescaled(memory: VariationalMemory, centre: Tensor, scale: Tensor) -> Variat
     """The memory for codes z from that for (z - centre) / scale; centre [C], scale [C] or, for one noise, []."""
     scales = {name: torch.as_tensor(value) for name, value in memory.scales.items()}
     noise_var = scales["noise_var"] * scale.square()
-    changed = {
-        name: scales[name] * noise_var.mean() / scales["noise_var"].mean()
-        for name in ("row_var", "loc_var")
-        if name in scales
-    }
+    grown = noise_var.mean() / scales["noise_var"].mean()
+    changed: dict[str, Tensor] = {"noise_var": noise_var}
+    changed |= {name: grown * scales[name] for name in ("row_var", "loc_var") if name in scales}
     if "loc_mean" in scales:
         changed["loc_mean"] = scales["loc_mean"] * scale + centre
-    changed["noise_var"] = noise_var
     return memory.with_scales(**{name: value if value.ndim else float(value) for name, value in changed.items()})
 
 
@@ -170,8 +167,8 @@ def refit(
 
 
 def best_noise(memory: VariationalMemory, state: MemoryState, sums: Statistics) -> Tensor:
-    """psi_hc = (sum_t theta E(z_c - r_c'w~)^2 + (r_c - r_0c)' U_0^-1 (r_c - r_0c)) / n_h, U and R held; r_c is a column of
-    R, U_0 in units of the noise. Over clusters and features both are summed, where they share it.
+    """psi_hc = (sum_t theta E(z_c - r_c'w~)^2 + (r_c - r_0c)' U_0^-1 (r_c - r_0c)) / n_h, U and R held; r_c is a column
+    of R, U_0 in units of the noise. Over clusters and features both are summed, where they share it.
 
     The second term is the rows' own share, since p(M) and q(M) scale with the noise. Where each cluster has its own,
     p(psi) is an inverse gamma; see `log_noise_prior`.

@@ -22,8 +22,8 @@ class Stream:
     """Checked chunks [T_i, C], all like the first.
 
     Args:
-        chunks: a list of tensors or arrays, one (memory-mapped) array [T, C], a `DataLoader`, or a function that returns
-            a fresh iterator.
+        chunks: a list of tensors or arrays, one (memory-mapped) array [T, C], a `DataLoader`, or a function that
+            returns a fresh iterator.
         code_size: C.
     """
 

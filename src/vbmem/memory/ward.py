@@ -1,4 +1,4 @@
-"""Ward clustering of short episodes: batched, on the device of the codes, without waiting for it, the same every time."""
+"""Ward clustering of short episodes: batched, on the device of the codes, the same every time."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from vbmem.linalg import may_wait
-
 from vbmem.memory import engine, expansion, fitting
 from vbmem.memory.checks import check_size, full_precision
 from vbmem.memory.choice import DirichletChoice
@@ -65,7 +64,7 @@ class VariationalMemory(Memory):
             codes: [.., T, C], one or many episodes.
             iterations: local-and-global steps; default as in the paper.
             start: "prior"; "random" rows (and locations); "data", locations at random frames; "kmeans++", locations
-                at k-means++ seeds; "kmeans", at the means of a few steps of k-means from the best of several such seeds;
+                at k-means++ seeds; "kmeans", at the means of a few steps of k-means from the best of such seeds;
                 "ward", at the means of a Ward clustering, the same every time; or a `MemoryState`. A memory without
                 locations puts the frames into its rows. By default, as in the paper for those and for a factorised
                 memory; else "ward" for short episodes, and "kmeans" for long ones and in training.
@@ -88,9 +87,27 @@ class VariationalMemory(Memory):
         training = _is_training(codes, prior)
         if not training:
             _warn_of_scale(parts, prior, weights)
-        state = self._start(parts, prior, centre, start, weights, generator, starts)
+        state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:
             expand = prior.located and not prior.factorised and not training
+        state, addresses = self.iterate(parts, state, prior, weights, steps, tol, expand)
+        state = state.translate(centre)
+        if starts == 1:
+            return state, addresses
+        best = self.bound(codes, state, addresses).total.argmax(0)  # [..]
+        return state.map(lambda x: _take(x, best)), addresses.map(lambda x: _take(x, best))
+
+    def iterate(
+        self,
+        parts: Tensor,
+        state: MemoryState,
+        prior: Prior,
+        weights: Tensor | None,
+        steps: int,
+        tol: float | None,
+        expand: bool,
+    ) -> tuple[MemoryState, Addresses]:
+        """The iterations of a write, from a state, for codes in the engine's layout; see `write`."""
         previous: Tensor | None = None
         for _ in range(steps - 1):
             if tol is None and not expand:
@@ -107,11 +124,7 @@ class VariationalMemory(Memory):
                 state = expansion.expand(sums, state, prior)
         else:
             state, addresses = self._sweep(parts, state, prior, weights)
-        state = state.translate(centre)
-        if starts == 1:
-            return state, addresses
-        best = self.bound(codes, state, addresses).total.argmax(0)  # [..]
-        return state.map(lambda x: _take(x, best)), addresses.map(lambda x: _take(x, best))
+        return state, addresses
 
     @full_precision
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
@@ -132,7 +145,7 @@ class VariationalMemory(Memory):
         cluster stays where it started until it holds a frame.
         """
         parts, _, prior, centre = self._enter(codes, start)
-        first = state = self._start(parts, prior, centre, start, None, generator)
+        first = state = self.start_state(parts, prior, centre, start, None, generator)
         sums: Statistics | None = None
         for frame in parts.split(1, dim=-2):
             _, part = engine.local_step(frame, state, prior)
@@ -168,10 +181,10 @@ class VariationalMemory(Memory):
         frames = stream.first
         if not isinstance(start, MemoryState):
             frames = stream.sample(SEED_FRAMES, generator)
-        state = self._start(self.split(frames) - centre, prior, centre, start, None, generator)
+        state = self.start_state(self.split(frames) - centre, prior, centre, start, None, generator)
         expand = prior.located and not prior.factorised
         for step in track(range(steps), "writing", progress):
-            sums = stream.sum(lambda chunk: engine.local_step(self.split(chunk) - centre, state, prior)[1])
+            sums = stream.sum(lambda chunk, s=state: engine.local_step(self.split(chunk) - centre, s, prior)[1])  # type: ignore[misc]
             state = engine.global_step(sums, state, prior)
             if expand and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
@@ -202,7 +215,7 @@ class VariationalMemory(Memory):
 
     @full_precision
     def divergence(self, state: MemoryState) -> Tensor:
-        """What a memory costs however many frames use it: KL of the state, and of the weights of p(s), from prior, [..]."""
+        """What a memory costs however many frames use it: KL of the state, and of what p(s) learned, [..]."""
         prior = self.prior(state.row_mean)
         kl_rows, kl_locations = engine.kl_memory(state, prior)
         paid = prior.choice.divergence(self.layout[0], state.row_mean)
@@ -271,7 +284,7 @@ class VariationalMemory(Memory):
     ) -> MemoryState:
         """Where a write of codes [.., T, C] starts; see `write`."""
         parts, mask, prior, centre = self._enter(codes, None, mask)
-        return self._start(parts, prior, centre, start, mask, generator).translate(centre)
+        return self.start_state(parts, prior, centre, start, mask, generator).translate(centre)
 
     # How uncertain and how spread out a write starts: the reference implementation's constants, in units of the prior.
     def _row_spread(self, part_size: int) -> float:
@@ -280,7 +293,7 @@ class VariationalMemory(Memory):
     def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
         return empty.factor_cov, empty.loc_var
 
-    def _start(
+    def start_state(
         self,
         codes: Tensor,
         prior: Prior,
@@ -316,7 +329,7 @@ class VariationalMemory(Memory):
             frames = (codes.detach() / unit).expand(*empty.row_mean.shape[:-3], *codes.shape[-2:])
             counts = None if mask is None else (mask > 0).expand(frames.shape[:-1])
             count = loc_mean.shape[-2] if prior.located else row_mean.shape[-2]
-            if start in ("ward", "kmeans") and self.layout[1]:
+            if start in ("ward", "kmeans") and self.layout[1] and prior.located:
                 # Clusters with factors want several frames each; those beyond stay at the prior until they are needed.
                 count = min(count, max(1, codes.shape[-2] // FRAMES_EACH))
             chosen = self._choose(start, frames, count, counts, generator, starts) * unit
@@ -359,7 +372,7 @@ class VariationalMemory(Memory):
 
 
 def _is_training(codes: Tensor, prior: Prior) -> bool:
-    """Whether gradients are asked for, or nothing may wait for the device: then a write does the same, compiled or not."""
+    """Whether gradients are asked for, or nothing may wait for the device: then compiled or not, a write does the same."""
     asked = any(tensor.requires_grad for tensor in (codes, prior.noise_var, prior.row_natural, prior.row_precision))
     return (torch.is_grad_enabled() and asked) or not may_wait(codes)
 
