@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
@@ -71,7 +72,7 @@ def fit(
     def local_pass(memory: VariationalMemory, state: MemoryState) -> tuple[Statistics, Tensor]:
         parts = [memory.local_step(state, (part - centre) / scale, counts) for part, counts in _pieces(codes, mask)]
         sums, locals_ = zip(*parts, strict=True)
-        return functools.reduce(Statistics.__add__, sums), torch.stack(locals_).sum(0)
+        return functools.reduce(operator.add, sums), torch.stack(locals_).sum(0)
 
     standard = first_prior(memory, noise, sample)
     state = standard.first_state((sample - centre) / scale, start, mask, generator)

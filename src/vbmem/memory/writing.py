@@ -1,5 +1,7 @@
 """Writing by mean-field variational Bayes: all at once, or from a stream in bounded memory."""
 
+import functools
+import operator
 import warnings
 from typing import ClassVar, Literal, Self, cast, get_args
 
@@ -184,7 +186,8 @@ class VariationalMemory(Memory):
         state = self.start_state(self.split(frames) - centre, prior, centre, start, None, generator)
         expand = prior.located and not prior.factorised
         for step in track(range(steps), "writing", progress):
-            sums = stream.sum(lambda chunk, s=state: engine.local_step(self.split(chunk) - centre, s, prior)[1])  # type: ignore[misc]
+            parts = (engine.local_step(self.split(chunk) - centre, state, prior) for chunk in stream)
+            sums = functools.reduce(operator.add, (part for _, part in parts))
             state = engine.global_step(sums, state, prior)
             if expand and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
@@ -372,7 +375,7 @@ class VariationalMemory(Memory):
 
 
 def _is_training(codes: Tensor, prior: Prior) -> bool:
-    """Whether gradients are asked for, or nothing may wait for the device: then compiled or not, a write does the same."""
+    """Whether gradients are asked for, or nothing may wait: then a write does the same, compiled or not."""
     asked = any(tensor.requires_grad for tensor in (codes, prior.noise_var, prior.row_natural, prior.row_precision))
     return (torch.is_grad_enabled() and asked) or not may_wait(codes)
 
