@@ -1,6 +1,6 @@
 """What a better write is worth with the same weights: the bound of CIFAR-10 pictures by posterior, start and iterations.
 
-    python benchmarks/better_writes.py --data-dir DIR [--model NAME] [--split validation|test] [--seeds N] [--out FILE.json]
+    python benchmarks/better_writes.py --data-dir DIR [--model NAME] [--split valid|test] [--seeds N] [--out FILE.json]
 
 The encoder's codes and the likelihood of the pictures do not depend on the write, so each is computed once. Image bound:
 nats a frame over all episodes of the split, as `vbmem evaluate` has it. Memory bound: of the codes' means alone. Spread:
@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--model", default="cifar10-mixture")
-    parser.add_argument("--split", default="test", choices=["validation", "test"])
+    parser.add_argument("--split", default="test", choices=["valid", "test"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()

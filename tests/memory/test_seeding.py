@@ -8,8 +8,9 @@ from sklearn.cluster import AgglomerativeClustering
 
 from memory.zoo import normal
 from tiny import seeded
-from vbmem.memory import seeding
-from vbmem.memory.seeding import greedy_seed, kmeans_means, kmeans_plus_plus, lloyd_step, random_frames, ward_means
+from vbmem.memory import seeding, ward
+from vbmem.memory.seeding import greedy_seed, kmeans_means, kmeans_plus_plus, lloyd_step, random_frames
+from vbmem.memory.ward import ward_means
 
 both = pytest.mark.parametrize("choose", [kmeans_plus_plus, random_frames])
 means_of = pytest.mark.parametrize("means", [kmeans_means, ward_means])

@@ -257,11 +257,11 @@ def test_a_stream_can_start_from_anything(name, start):
     """One chunk of fewer frames than the seeds are chosen from: any start raises the bound as a write does."""
     problem = make_problem(name, Sizes(frames=12))
     memory, codes = problem.memory, problem.codes
-    state = memory.write_stream(list(codes.split(5)), 20, start, seeded())
+    state = memory.write_stream(list(codes.split(5)), 6, start, seeded())
     total = memory.bound(codes, state, memory.address(state, codes)).total
     first = memory.write_stream(list(codes.split(5)), 1, start, seeded())
     assert total >= memory.bound(codes, first, memory.address(first, codes)).total
-    close(memory.write_stream(list(codes.split(5)), 20, start, seeded()), state, rtol=0, atol=0)
+    close(memory.write_stream(list(codes.split(5)), 6, start, seeded()), state, rtol=0, atol=0)
 
 
 def test_seeds_of_a_stream_come_from_all_of_it():
