@@ -17,7 +17,7 @@ from pathlib import Path
 
 from report import emit
 
-TURNS = 7
+TURNS = 5
 MEASURE = """
 import statistics, sys, time, torch
 from vbmem import MixtureMemory
