@@ -52,10 +52,10 @@ def test_the_default_start_and_iterations_are_the_papers_but_for_a_joint_mixture
 def test_long_episodes_and_training_start_at_kmeans(name, monkeypatch):
     problem = make_problem(name, Sizes(frames=20))
     memory, codes = problem.memory, problem.codes
-    monkeypatch.setattr("vbmem.memory.writing.WARD_FRAMES", 19)
+    monkeypatch.setattr("vbmem.memory.starting.WARD_FRAMES", 19)
     expected, _ = memory.write(codes, 2, "kmeans", generator=seeded())
     close(memory.write(codes, 2, generator=seeded())[0], expected, rtol=0, atol=0)
-    monkeypatch.setattr("vbmem.memory.writing.WARD_FRAMES", 256)
+    monkeypatch.setattr("vbmem.memory.starting.WARD_FRAMES", 256)
     expected, _ = memory.write(codes, 2, "kmeans", generator=seeded(), expand=False)
     close(memory.write(codes.requires_grad_(), 2, generator=seeded())[0], expected, rtol=0, atol=0)
 

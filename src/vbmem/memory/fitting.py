@@ -22,7 +22,8 @@ from vbmem.memory.state import MemoryState, Statistics
 from vbmem.memory.streams import CHUNK, SEED_FRAMES, Chunks, Stream
 
 if TYPE_CHECKING:
-    from vbmem.memory.writing import Start, VariationalMemory
+    from vbmem.memory.starting import Start
+    from vbmem.memory.writing import VariationalMemory
 
 FLOOR = 1e-6  # least noise, as a share of the codes' variance, and least scale of the rows, as a share of the noise
 SHAPE = 1.0  # a, of the inverse gamma prior of a noise for every cluster and feature; it counts as 2 (a + 1) frames
