@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from vbmem.errors import NonFiniteError, NotPositiveDefiniteError, NumericalError
-from vbmem.linalg import cholesky, inverse_and_logdet
+from vbmem.linalg import cholesky, common_basis, inverse_and_logdet
 
 guarded = pytest.mark.parametrize("function", [inverse_and_logdet, cholesky])
 
@@ -152,3 +152,29 @@ def test_the_operator_keeps_torchs_rules():
     from vbmem.linalg import _inverse_and_logdet
 
     torch.library.opcheck(_inverse_and_logdet, (positive_definite(root(2)).requires_grad_(), "A"))
+
+
+def test_a_common_basis_makes_one_matrix_the_identity_and_the_other_diagonal():
+    metric, matrix = positive_definite(root(3)), positive_definite(root(3, seed=1))
+    basis, values, logdet = common_basis(metric, matrix)
+    torch.testing.assert_close(basis.mT @ metric @ basis, torch.eye(4, dtype=torch.float64).expand(3, 4, 4))
+    torch.testing.assert_close(basis.mT @ matrix @ basis, torch.diag_embed(values))
+    torch.testing.assert_close(logdet, metric.logdet())
+
+
+@pytest.mark.parametrize("matrix", [positive_definite(root(2, seed=1)), positive_definite(root(2))])
+def test_the_gradient_of_a_function_of_the_values_is_right_even_where_they_are_equal(matrix):
+    def function(metric_root, matrix):
+        _, values, logdet = common_basis(positive_definite(metric_root), 0.5 * (matrix + matrix.mT))
+        return (1 / (1 + values)).sum(-1), logdet
+
+    assert gradcheck(function, [root(2).requires_grad_(), matrix.requires_grad_()], rtol=1e-5, atol=1e-7)
+
+
+def test_the_gradient_of_the_basis_is_right_where_values_differ():
+    def inverse_of_sum(metric_root, matrix):
+        basis, values, _ = common_basis(positive_definite(metric_root), 0.5 * (matrix + matrix.mT))
+        return basis @ torch.diag_embed(1 / (1 + values)) @ basis.mT
+
+    matrix = positive_definite(root(2, seed=1)).requires_grad_()
+    assert gradcheck(inverse_of_sum, [root(2).requires_grad_(), matrix], rtol=1e-5, atol=1e-7)

@@ -1,4 +1,4 @@
-"""The one place for numerical safety: inverse and log-determinant of positive definite matrices.
+"""The one place for numerical safety: inverse, log-determinant and eigenvectors of positive definite matrices.
 
 One operator for every device, opaque to the compiler: on the CPU it factorises and guards, so that a failure is
 mended or named even inside compiled code; on CUDA it never makes the host wait.
@@ -43,6 +43,42 @@ def cholesky(matrix: Tensor, name: str) -> Tensor:
     factor, info = torch.linalg.cholesky_ex(matrix)
     healthy = bool((info == 0).all() & factor.isfinite().all())
     return factor if healthy else _jittered_cholesky(matrix, factor, info, name)
+
+
+def common_basis(metric: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """V and e with V'AV = I and V'BV = diag(e), and log det A: A positive definite, B symmetric, both [.., K, K].
+
+    The gradient is finite even where values of e are equal; there it is that of functions of those values alone.
+    """
+    factor = torch.linalg.cholesky_ex(metric)[0]
+    half = torch.linalg.solve_triangular(factor, matrix, upper=False)
+    whitened = torch.linalg.solve_triangular(factor, half.mT, upper=False)
+    values, vectors = _Eigh.apply(whitened)  # type: ignore[no-untyped-call]
+    basis = torch.linalg.solve_triangular(factor.mT, vectors, upper=True)
+    return basis, values, 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+class _Eigh(torch.autograd.Function):
+    """Eigenvalues and vectors whose gradient tells apart no values that rounding could not.
+
+    dA = V (diag(de) + F o V'dV) V',   F_ij = 1 / (e_j - e_i), but 0 where the two are equal to half precision
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh(0.5 * (matrix + matrix.mT))
+        ctx.save_for_backward(values, vectors)
+        return values, vectors
+
+    @staticmethod
+    def backward(ctx: Any, grad_values: Tensor, grad_vectors: Tensor) -> Tensor:
+        values, vectors = ctx.saved_tensors
+        limits = torch.finfo(values.dtype)
+        gap = values.unsqueeze(-2) - values.unsqueeze(-1)
+        size = values.unsqueeze(-2).square() + values.unsqueeze(-1).square()
+        inner = gap / (gap.square() + limits.eps * size + limits.tiny) * (vectors.mT @ grad_vectors)
+        through = vectors @ (torch.diag_embed(grad_values) + inner) @ vectors.mT
+        return 0.5 * (through + through.mT)
 
 
 def may_wait(tensor: Tensor) -> bool:

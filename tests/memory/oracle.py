@@ -233,7 +233,7 @@ def rows(z, q: Factors, model: Model):
     return R, U
 
 
-# --- The bound (appendix A), for any q ------------------------------------------------------------------------------
+# --- The bound (appendix A), for any q; the first term of codes that are known, and of codes with a variance --------
 
 
 def gaussian_kl(mean, cov, mean_0, cov_0):
@@ -258,16 +258,15 @@ def expected_log_density(z_t, q: Factors, t, h, model: Model):
     return -0.5 * sum(np.log(2 * np.pi * psi) + square / psi for psi, square in zip(model.psi[h], squares, strict=True))
 
 
-def bound(z, q: Factors, model: Model, code_var=None) -> dict[str, float]:
+def bound(z, q: Factors, model: Model, code_var) -> dict[str, float]:
     T, H, K = q.mu_w.shape
     log_likelihood = kl_codes = kl_assignments = kl_weights = kl_rows = kl_locations = 0.0
     for t in range(T):
         for h in range(H):
             theta, psi = q.theta[t, h], model.psi[h]
             log_likelihood += theta * expected_log_density(z[t], q, t, h, model)
-            if code_var is not None:
-                squares = expected_squares(z[t], q, t, h, model) + code_var[t]
-                kl_codes += theta * 0.5 * (squares / psi - 1 + np.log(psi / code_var[t])).sum()
+            squares = expected_squares(z[t], q, t, h, model) + code_var[t]
+            kl_codes += theta * 0.5 * (squares / psi - 1 + np.log(psi / code_var[t])).sum()
             kl_assignments += theta * np.log(theta * H)
             kl_weights += theta * gaussian_kl(q.mu_w[t, h], q.Sigma_w[h], np.zeros(K), np.eye(K))
     for h in range(H):
@@ -280,7 +279,7 @@ def bound(z, q: Factors, model: Model, code_var=None) -> dict[str, float]:
             v, v_0 = q.U[h][-1, -1], model.U0[h][-1, -1]
             of_location = gaussian_kl(q.R[h][-1], v * noise, model.R0[h][-1], v_0 * noise)
         kl_rows, kl_locations = kl_rows + whole - of_location, kl_locations + of_location
-    first = {"log_likelihood": log_likelihood} if code_var is None else {"kl_codes": kl_codes}
+    first = {"log_likelihood": log_likelihood, "kl_codes": kl_codes}
     rest = {"kl_assignments": kl_assignments, "kl_weights": kl_weights, "kl_rows": kl_rows}
     return first | rest | {"kl_locations": kl_locations}
 

@@ -23,27 +23,25 @@ from vbmem.memory import CategoricalMemory, GaussianMemory, MixtureMemory
 
 
 @every_memory
-@pytest.mark.parametrize("with_code_var", [False, True], ids=["codes-known", "codes-uncertain"])
 @over_sizes
-def test_every_term_is_the_one_written_out(name, with_code_var, sizes):
+def test_every_term_is_the_one_written_out(name, sizes):
     problem = make_problem(name, sizes)
-    code_var = variances(*problem.codes.shape, seed=9) if with_code_var else None
-    terms = problem.memory.bound(problem.codes, problem.state, problem.addresses, code_var).terms()
-    assert ("kl_codes" in terms) == with_code_var
-    assert ("log_likelihood" in terms) != with_code_var
+    code_var = variances(*problem.codes.shape, seed=9)
+    known = problem.bound().terms()
+    uncertain = problem.memory.bound(problem.codes, problem.state, problem.addresses, code_var).terms()
+    assert set(known) ^ set(uncertain) == {"log_likelihood", "kl_codes"}
 
-    expected = {term: torch.zeros(sizes.batch, dtype=torch.float64) for term in terms if term != "total"}
+    expected = {term: torch.zeros(sizes.batch, dtype=torch.float64) for term in known | uncertain if term != "total"}
     for index, z, q, prior in oracle.episodes(problem):
         episode = index[: len(sizes.batch)]
-        var = None
-        if code_var is not None:
-            var = problem.memory.split(code_var)[index].numpy()
-        for term, value in oracle.bound(z, q, prior, var).items():
+        for term, value in oracle.bound(z, q, prior, problem.memory.split(code_var)[index].numpy()).items():
             expected[term][episode] += value
-    for term, total in expected.items():
-        close(terms[term], total)
-    divergences = sum(value for term, value in expected.items() if term != "log_likelihood")
-    close(terms["total"], expected.get("log_likelihood", 0) - divergences)
+    for terms in (known, uncertain):
+        for term in terms.keys() - {"total"}:
+            close(terms[term], expected[term])
+    shared = sum(expected[term] for term in known.keys() & uncertain.keys() - {"total"})
+    close(known["total"], expected["log_likelihood"] - shared)
+    close(uncertain["total"], -expected["kl_codes"] - shared)
 
 
 def normal_density(x, mean, var):
@@ -106,7 +104,7 @@ def log_evidence(z: np.ndarray, model: oracle.Model) -> float:
     w by the trapezoid rule (which converges exponentially here)."""
     T, (H, J) = len(z), model.R0.shape[:2]
     K = J - model.located
-    grid = np.linspace(-9, 9, 181) if K else np.zeros(1)
+    grid = np.linspace(-9, 9, 101) if K else np.zeros(1)
     w = np.stack(np.meshgrid(*[grid] * T, indexing="ij"), -1).reshape(-1, T)
     log_weight = (-0.5 * w**2 + np.log((grid[1] - grid[0]) / np.sqrt(2 * np.pi))).sum(-1) if K else np.zeros(1)
     extended = np.stack([w] * K + [np.ones_like(w)] * model.located, -1)  # w~  [.., T, J]
@@ -124,17 +122,16 @@ def log_evidence(z: np.ndarray, model: oracle.Model) -> float:
 
 
 @every_memory
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_bound_stays_below_the_log_evidence(name, seed):
+def test_the_bound_stays_below_the_log_evidence(name):
     rows = 2 if name.startswith("categorical") else 1
     memory = MEMORIES[name](1, rows, 2)
-    codes = 2 * normal(2, memory.code_size, seed=seed)
+    codes = 2 * normal(2, memory.code_size)
     evidence = sum(
         log_evidence(z.numpy(), model) for z, model in zip(codes.split(1, -1), oracle.models(memory), strict=True)
     )
     gaps = []
     for start in ("random", "data", "kmeans++"):
-        state, addresses = memory.write(codes, 80, start, generator=torch.Generator().manual_seed(seed))
+        state, addresses = memory.write(codes, 40, start, generator=torch.Generator().manual_seed(1))
         gaps.append(evidence - memory.bound(codes, state, addresses).total.item())
     assert min(gaps) > 0
     assert min(gaps) < 3 * memory.partitions  # mean field costs something, not everything

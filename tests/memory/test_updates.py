@@ -63,7 +63,7 @@ def test_an_update_from_a_random_state_gains_visibly(name):
 def test_every_iteration_of_a_write_raises_the_bound(name, start):
     problem = make_problem(name)
     previous = None
-    for iterations in range(1, 9):
+    for iterations in range(1, 6):
         state, addresses = problem.memory.write(problem.codes, iterations, start, generator=seeded())
         total = problem.memory.bound(problem.codes, state, addresses).total
         assert previous is None or total >= previous - ROUNDING * (1 + previous.abs())

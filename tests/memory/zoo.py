@@ -109,7 +109,7 @@ class Sizes(NamedTuple):
 
 SIZES = st.builds(
     Sizes,
-    batch=st.sampled_from([(), (2,), (2, 3)]),
+    batch=st.sampled_from([(), (2,), (1, 2)]),
     frames=st.integers(1, 6),
     part_size=st.integers(1, 4),
     rows=st.integers(1, 8),
@@ -133,7 +133,7 @@ def over_sizes(test):
     for corner in CORNERS:
         test = example(corner)(test)
     test = pytest.mark.filterwarnings("ignore:the codes have a mean square")(test)  # a single number may be anything
-    return settings(derandomize=True, deadline=None, max_examples=18, database=None)(given(SIZES)(test))
+    return settings(derandomize=True, deadline=None, max_examples=10, database=None)(given(SIZES)(test))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ def portraits(session: Session, limit: int) -> list[Portrait]:
     usage, clusters = memory.usage.reshape(memory.empty.partitions, -1)[0].sort(descending=True, stable=True)
     clusters = clusters[:limit]
     codes, state = _locations(memory, clusters), memory.state
-    rows = state.row_mean.reshape(memory.empty.partitions, *state.row_mean.shape[-3:])[0, clusters]  # [n, K, C / G]
+    rows = state.factor_mean.reshape(memory.empty.partitions, *state.factor_mean.shape[-3:])[
+        0, clusters
+    ]  # [n, K, C / G]
     moved = codes.unsqueeze(1).repeat(1, rows.shape[1], 1)
     moved[..., : rows.shape[-1]] += SPREAD * rows
     means = decode(codes)

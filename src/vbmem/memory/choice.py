@@ -39,7 +39,11 @@ class Choice(ABC):
 
     @abstractmethod
     def log_prior(self, clusters: int, like: Tensor) -> Tensor:
-        """log p(s = h), or its expectation, [.., H], with the dtype and device of `like`; ValueError if it has not that many clusters."""
+        """log p(s = h), or its expectation, [.., H], with the dtype and device of `like`.
+
+        Raises:
+            ValueError: it has not that many clusters.
+        """
 
     def assign(self, log_likelihood: Tensor) -> Tensor:
         """The optimal q(s), theta_th ~ p(s=h) exp(l_th): [.., H, T] -> [.., H, T]."""

@@ -2,12 +2,12 @@
 
     z | s=h, w  ~  N( M_h' w~ ,  Psi_h ),     s ~ p(s),   w ~ N(0, I_K),   w~ = (w, 1)
 
-with M_h ~ MN(R_0, U_0, Psi_h / s): K factor rows, and a location as the last, whose weight is always 1. Gaussian memory:
-H=1, no location, w~ = w. Categorical: K=0. Tree: the partitions are a batch dimension.
+with M_h ~ MN(R_0, U_0, Psi_h / s): K factor rows, and a location as the last, whose weight is always 1. Gaussian
+memory: H=1, no location, w~ = w. Categorical: K=0. Tree: the partitions are a batch dimension.
 
 Pure functions over the records of `state`. A write alternates `local_step` (q(w|s), then q(s), then their sufficient
-statistics) and `global_step` (q(M)); each raises the bound. Nothing of shape [.., T, H, C] is ever built. Inside, frames
-are the last dimension, [.., H, K, T], so that every product is a plain matrix product.
+statistics) and `global_step` (q(M)); each raises the bound. Nothing of shape [.., T, H, C] is ever built. Inside,
+frames are the last dimension, [.., H, K, T], so that every product is a plain matrix product.
 """
 
 import math
@@ -44,8 +44,8 @@ def advance(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None
 
 
 def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None = None) -> Addresses:
-    """Theorem C.4, q(w|s) and then q(s). With G_h = R_h Psi_h^-1 R_h' + C U_h / s = E[M_h Psi_h^-1 M_h'], its factors' part
-    G_ww, their products with the location G_wb, and G_bb:
+    """Theorem C.4, q(w|s) and then q(s). With G_h = R_h Psi_h^-1 R_h' + C U_h / s = E[M_h Psi_h^-1 M_h'], in it G_ww of
+    the factors, G_wb of them with the location, and G_bb:
 
         Sigma_h = (I + G_ww)^-1,   y_th = R_h Psi_h^-1 z_t - G_wb,   mu_th = Sigma_h y_th
         log theta_th = log p(s=h) + mu_th . y_th / 2 + log det Sigma_h / 2

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
@@ -21,7 +22,8 @@ from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.streams import CHUNK, SEED_FRAMES, Chunks, Stream
 
 if TYPE_CHECKING:
-    from vbmem.memory.writing import Start, VariationalMemory
+    from vbmem.memory.starting import Start
+    from vbmem.memory.writing import VariationalMemory
 
 FLOOR = 1e-6  # least noise, as a share of the codes' variance, and least scale of the rows, as a share of the noise
 SHAPE = 1.0  # a, of the inverse gamma prior of a noise for every cluster and feature; it counts as 2 (a + 1) frames
@@ -71,7 +73,7 @@ def fit(
     def local_pass(memory: VariationalMemory, state: MemoryState) -> tuple[Statistics, Tensor]:
         parts = [memory.local_step(state, (part - centre) / scale, counts) for part, counts in _pieces(codes, mask)]
         sums, locals_ = zip(*parts, strict=True)
-        return functools.reduce(Statistics.__add__, sums), torch.stack(locals_).sum(0)
+        return functools.reduce(operator.add, sums), torch.stack(locals_).sum(0)
 
     standard = first_prior(memory, noise, sample)
     state = standard.first_state((sample - centre) / scale, start, mask, generator)
@@ -82,14 +84,11 @@ def rescaled(memory: VariationalMemory, centre: Tensor, scale: Tensor) -> Variat
     """The memory for codes z from that for (z - centre) / scale; centre [C], scale [C] or, for one noise, []."""
     scales = {name: torch.as_tensor(value) for name, value in memory.scales.items()}
     noise_var = scales["noise_var"] * scale.square()
-    changed = {
-        name: scales[name] * noise_var.mean() / scales["noise_var"].mean()
-        for name in ("row_var", "loc_var")
-        if name in scales
-    }
+    grown = noise_var.mean() / scales["noise_var"].mean()
+    changed: dict[str, Tensor] = {"noise_var": noise_var}
+    changed |= {name: grown * scales[name] for name in ("row_var", "loc_var") if name in scales}
     if "loc_mean" in scales:
         changed["loc_mean"] = scales["loc_mean"] * scale + centre
-    changed["noise_var"] = noise_var
     return memory.with_scales(**{name: value if value.ndim else float(value) for name, value in changed.items()})
 
 
@@ -191,8 +190,8 @@ def _best_var(prior: Prior, state: MemoryState) -> Tensor:
 
 
 def best_noise(memory: VariationalMemory, state: MemoryState, sums: Statistics) -> Tensor:
-    """psi_hc = (sum_t theta E(z_c - r_c'w~)^2 + (r_c - r_0c)' U_0^-1 (r_c - r_0c)) / n_h, U and R held; r_c is a column of
-    R, U_0 in units of the noise. Over clusters and features both are summed, where they share it.
+    """psi_hc = (sum_t theta E(z_c - r_c'w~)^2 + (r_c - r_0c)' U_0^-1 (r_c - r_0c)) / n_h, U and R held; r_c is a column
+    of R, U_0 in units of the noise. Over clusters and features both are summed, where they share it.
 
     The second term is the rows' own share, since p(M) and q(M) scale with the noise. Where each cluster has its own,
     p(psi) is an inverse gamma; see `log_noise_prior`.

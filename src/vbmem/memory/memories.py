@@ -12,7 +12,6 @@
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from vbmem.memory.choice import UNIFORM, Choice

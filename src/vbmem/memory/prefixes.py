@@ -93,16 +93,30 @@ class PrefixCounts(Prefixes):
         theta = assignment.detach()[:, assignment.any(-1).any(0)]
         if not bool((theta >= 0).all() & ((theta.sum(-1) - 1).abs() < 1e-3).all()):
             raise ValueError("assignment must hold probabilities, which sum to 1 over the clusters of every frame")
-        prefixes, counts, hard = [], [], theta.argmax(-1).mT  # [T, G]
-        for g, soft in enumerate(theta):
-            numbers = _number(hard[:, :g], soft.shape[-1])
-            size = int(numbers.max()) + 1
-            prefixes.append(hard.new_zeros(size, g).index_put((numbers,), hard[:, :g]))
-            counts.append(soft.new_zeros(size, soft.shape[-1]).index_add(0, numbers, soft))
+        hard = theta.argmax(-1).mT  # [T, G]
         partitions, _, clusters = theta.shape
         prior = theta.new_full((clusters,), 1 / clusters) if base is None else base.to(theta)
         priors = tuple(row.clone() for row in prior.expand(partitions, clusters))
-        return PrefixCounts(tuple(prefixes), tuple(counts), priors)
+        return PrefixCounts(*_table([hard[:, :g] for g in range(partitions)], list(theta)), priors)
+
+    def combined(self, other: PrefixCounts, mine: float = 1.0, theirs: float = 1.0) -> PrefixCounts:
+        """The counts of both, each times a factor; with a factor of -1 frames are taken out, but never below none."""
+        prefixes = [torch.cat(pair) for pair in zip(self.prefixes, other.prefixes, strict=True)]
+        counts = [torch.cat([mine * a, theirs * b]) for a, b in zip(self.counts, other.counts, strict=True)]
+        return PrefixCounts(*_table(prefixes, counts), self.base)
+
+    def renamed(self, names: Tensor, clusters: int) -> PrefixCounts:
+        """With cluster h of partition g called names[g, h], int64 [G, H], of so many; -1 for one that is gone."""
+        prefixes, counts, base = [], [], []
+        for g, (prefix, count) in enumerate(zip(self.prefixes, self.counts, strict=True)):
+            kept = (names[torch.arange(g), prefix] >= 0).all(-1)
+            prefixes.append(names[torch.arange(g), prefix][kept])
+            there = names[g] >= 0
+            counts.append(
+                count.new_zeros(int(kept.sum()), clusters).index_add(1, names[g][there], count[kept][:, there])
+            )
+            base.append(count.new_full((clusters,), 1 / clusters))
+        return PrefixCounts(*_table(prefixes, counts), tuple(base))
 
     def log_evidence(self, log_likelihood: Tensor) -> Tensor:
         """log sum_s p(s) exp(sum_g l_g(s_g)) over all H^G joint choices: [.., G, H, T] -> [.., T].
@@ -175,6 +189,17 @@ class PrefixNetworks(Prefixes):
         if g == 0:
             return smoothed_usage(self.counts[0], self.base[0]).expand(len(prefix), -1)
         return _logits(prefix, self.inner[g - 1], self.outer[g - 1]).softmax(-1)
+
+
+def _table(prefixes: list[Tensor], counts: list[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Equal prefixes [N, g] made one, their counts [N, H] added, for every partition."""
+    unique, summed = [], []
+    for prefix, count in zip(prefixes, counts, strict=True):
+        numbers = _number(prefix, count.shape[-1])
+        size = int(numbers.max()) + 1
+        unique.append(prefix.new_zeros(size, prefix.shape[1]).index_put((numbers,), prefix))
+        summed.append(count.new_zeros(size, count.shape[-1]).index_add(0, numbers, count).clamp_min(0))
+    return tuple(unique), tuple(summed)
 
 
 def _log_mix(scores: Tensor, weights: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from vbmem.linalg import inverse_and_logdet
 from vbmem.memory import engine
-from vbmem.memory.density import log_densities
 from vbmem.memory.checks import (
     check_clusters,
     check_codes,
@@ -22,7 +21,8 @@ from vbmem.memory.checks import (
     check_state,
     full_precision,
 )
-from vbmem.memory.choice import UNIFORM, Predictive
+from vbmem.memory.choice import UNIFORM, Choice, Predictive
+from vbmem.memory.density import log_densities
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
 
 Scale = float | Tensor
@@ -39,9 +39,9 @@ class Memory(ABC):
     Args:
         code_size: C, the size of a code.
         rows: K, the factor rows of a cluster.
-        noise_var: sigma_z^2, a positive number (or a scalar tensor, which may be trained); or one for every feature [C];
-            or for every cluster and feature [H, C]. Where it differs by feature, so do the rows, in proportion: the
-            scales below are then what they are in the mean over all features.
+        noise_var: sigma_z^2, a positive number (or a scalar tensor, which may be trained); or one for every feature
+            [C]; or for every cluster and feature [H, C]. Where it differs by feature, so do the rows, in proportion:
+            the scales below are then what they are in the mean over all features.
         row_var: U_0, a number times I, one for every row [K], or a matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C], the same for every cluster.
     """
@@ -112,7 +112,7 @@ class Memory(ABC):
         self._check_resizable(sizes)
         return type(self)(**(self.config() | sizes))
 
-    def with_prior(self, **values: Scale) -> Self:
+    def with_prior(self, **values: Scale | Choice) -> Self:
         """The same memory with parts of its prior replaced by tensors under training, which are not checked."""
         changed = copy.copy(self)
         for name, value in values.items():

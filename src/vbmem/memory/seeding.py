@@ -91,12 +91,14 @@ def kmeans_means(
     count: int,
     mask: Tensor | None = None,
     generator: torch.Generator | None = None,
+    most: Tensor | None = None,
     next_seed: Callable[..., tuple[Tensor, Tensor]] = greedy_seed,
     lloyd_step: Callable[..., Tensor] = lloyd_step,
 ) -> Tensor:
     """Greedy k-means++ seeds, then a few steps of k-means: [.., T, C] -> [.., count, C].
 
-    `next_seed` and `lloyd_step` may be compiled, but not given a generator then.
+    Where at `most` [.., 1] are wanted of an episode, only the first so many mean anything. `next_seed` and `lloyd_step`
+    may be compiled, but not given a generator then.
     """
     codes, centre, mask = centred(codes, mask)
     squares = codes.square().sum(-1)
@@ -108,6 +110,9 @@ def kmeans_means(
         seed, distance = next_seed(codes, squares, distance, mask, generator)
         seeds.append(seed)
     means = torch.cat(seeds, dim=-2)
+    if most is not None:  # out of reach of all frames
+        surplus = torch.arange(count, device=codes.device) >= most
+        means = means.masked_fill(surplus.unsqueeze(-1), torch.finfo(means.dtype).max ** 0.25)
     for _ in range(LLOYD_STEPS):
         means = lloyd_step(codes, means, mask)
     return means + centre

@@ -1,7 +1,7 @@
 """What the engine passes around: frozen records of tensors, each stating the density it parametrises.
 
-Letters: T frames, H clusters, K factor rows, J of them with the location, C code size; `..` any batch dimensions (the tree memory's partitions are the
-last of them).
+Letters: T frames, H clusters, K factor rows, J of them with the location, C code size; `..` any batch dimensions (the
+tree memory's partitions are the last of them).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class Prior(TensorRecord):
-    """p(M_h) = MN(R_0, U_0, Psi_h / s),  p(s),  p(z | s=h, w) = N(M_h'w~, Psi_h),  w~ = (w, 1) or, without locations, w.
+    """p(M_h) = MN(R_0, U_0, Psi_h / s),  p(s),  p(z | s=h, w) = N(M_h'w~, Psi_h),  w~ = (w, 1); without locations, w.
 
     Rows and noise go together feature by feature, which keeps the rows conjugate: Psi_h is diagonal, s its mean. With
     the same noise everywhere, Psi = s I, this is the paper's p(M_h) = MN(R_0, U_0, I).
@@ -185,6 +185,9 @@ class Statistics(TensorRecord):
 
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        return self + other.map(torch.neg)
 
 
 @dataclass(frozen=True)

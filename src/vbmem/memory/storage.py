@@ -1,7 +1,6 @@
 """A written memory on disk: one safetensors file with the state, the prior and the kind. Nothing is ever unpickled."""
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from vbmem.memory.choice import Choice
 from vbmem.memory.reading import Memory
 from vbmem.memory.state import MemoryState
 
-FORMAT, VERSION = "vbmem.memory", 2
+FORMAT, VERSION = "vbmem.memory", 3
 
 
 def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:
@@ -32,7 +31,7 @@ def write_memory(
     path: Path, memory: Memory, state: MemoryState, more: dict[str, Tensor], more_metadata: dict[str, str]
 ) -> None:
     """A memory file with `more` in it, under names of their own."""
-    tensors = {f"state.{f.name}": getattr(state, f.name) for f in fields(state)} | more
+    tensors = {"state.row_mean": state.row_mean, "state.row_cov": state.row_cov} | more
     numbers: dict[str, Any] = {}
     for name, value in memory.config().items():
         if isinstance(value, Tensor):
@@ -65,24 +64,34 @@ def read_memory(
         raise MemoryFileError(f"{path} has format version {version}, this vbmem reads up to {VERSION}; upgrade vbmem")
     if kind not in Memory.kinds:
         raise MemoryFileError(f"{path} holds a memory of unknown kind {kind!r}; known are {', '.join(Memory.kinds)}")
+    if version < 3 and kind in ("shifted", "mixture", "tree"):
+        config["factorised"] = True  # all were
     if version == 1:
         tensors |= _lacking_in_version_1(tensors)
     try:
-        config |= _below("prior.", tensors)
+        config |= below("prior.", tensors)
         choice = config.pop("choice", None)
         if choice is not None:
             if choice not in Choice.kinds:
                 raise ValueError(f"its p(s) is {choice!r}, known are {', '.join(Choice.kinds)}")
-            config["choice"] = Choice.kinds[choice].from_tensors(_below("choice.", tensors))
-        state = MemoryState(**{f.name: tensors[f"state.{f.name}"] for f in fields(MemoryState)})
+            config["choice"] = Choice.kinds[choice].from_tensors(below("choice.", tensors))
         memory = Memory.kinds[kind](**config)
+        state = _state(below("state.", tensors), memory.located)
         memory.check(state)
     except (KeyError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path} lacks or misnames a part of the memory ({error}); save it again") from error
     return memory, state, tensors, metadata
 
 
-def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _state(tensors: dict[str, Tensor], located: bool) -> MemoryState:
+    """Of version 3; before, factor rows and locations stood apart, locations of zeros where there were none."""
+    if "loc_mean" not in tensors:
+        return MemoryState(**tensors, located=located)
+    return MemoryState.of(**tensors) if located else MemoryState(tensors["row_mean"], tensors["row_cov"], located=False)
+
+
+def below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with the prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 

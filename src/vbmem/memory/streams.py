@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from vbmem.memory.checks import check_codes
-from vbmem.memory.state import Statistics
 
 Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
 
@@ -22,8 +21,8 @@ class Stream:
     """Checked chunks [T_i, C], all like the first.
 
     Args:
-        chunks: a list of tensors or arrays, one (memory-mapped) array [T, C], a `DataLoader`, or a function that returns
-            a fresh iterator.
+        chunks: a list of tensors or arrays, one (memory-mapped) array [T, C], a `DataLoader`, or a function that
+            returns a fresh iterator.
         code_size: C.
     """
 
@@ -47,14 +46,6 @@ class Stream:
             yield chunk
         if empty:
             raise ValueError(f"a pass through the chunks was empty, but {RE_ITERABLE}")
-
-    def sum(self, statistics: Callable[[Tensor], Statistics]) -> Statistics:
-        """Of all chunks together."""
-        parts = map(statistics, self)
-        total = next(parts)
-        for part in parts:
-            total = total + part
-        return total
 
     def sample(self, size: int, generator: torch.Generator | None) -> Tensor:
         """A uniform sample of at most `size` frames, [n, C]: those with the largest random keys."""

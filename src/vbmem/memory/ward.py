@@ -1,4 +1,4 @@
-"""Ward clustering of short episodes: batched, on the device of the codes, without waiting for it, the same every time."""
+"""Ward clustering of short episodes: batched, on the device of the codes, the same every time."""
 
 from __future__ import annotations
 
@@ -70,12 +70,13 @@ def ward_means(
     codes: Tensor,
     count: int,
     mask: Tensor | None = None,
+    most: Tensor | None = None,
     merge_neighbours: Callable[[Merging, Tensor], Merging] = merge_neighbours,
 ) -> Tensor:
     """The means of a Ward clustering (Ward 1963) cut at `count` clusters, [.., T, C] -> [.., count, C].
 
-    In the order of the clusters' first frames. Where there are fewer frames each is a mean, repeated in turn.
-    `merge_neighbours` may be compiled.
+    In the order of the clusters' first frames. Where there are fewer frames, or at `most` [.., 1] clusters are wanted
+    of an episode, they are repeated in turn. `merge_neighbours` may be compiled.
     """
     frames, _, mask = centred(codes, mask)
     counts = torch.ones_like(codes[..., 0], dtype=torch.bool) if mask is None else mask
@@ -84,7 +85,8 @@ def ward_means(
     squares = products.diagonal(dim1=-2, dim2=-1)
     distance = (squares.unsqueeze(-1) + squares.unsqueeze(-2)).sub_(products, alpha=2).clamp_min_(0)
     others = counts.unsqueeze(-1) & counts.unsqueeze(-2) & (slot.unsqueeze(-1) != slot)
-    surplus = counts.sum(-1, keepdim=True) - count  # [.., 1] clusters to merge into others
+    wanted = count if most is None else most.clamp_max(count)
+    surplus = counts.sum(-1, keepdim=True) - wanted  # [.., 1] clusters to merge into others
     into, cost = _tree(distance.masked_fill_(~others, torch.inf), surplus, len(slot) - count, merge_neighbours)
 
     # Cut: only the cheapest mergers count. Then follow each frame from slot to slot, in strides that double.

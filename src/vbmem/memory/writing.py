@@ -1,41 +1,34 @@
 """Writing by mean-field variational Bayes: all at once, or from a stream in bounded memory."""
 
+import functools
+import operator
 import warnings
-from typing import ClassVar, Literal, Self, cast, get_args
+from typing import ClassVar, Self, cast
 
 import torch
 from torch import Tensor
 
-from vbmem.linalg import may_wait
-
 from vbmem.memory import engine, expansion, fitting
 from vbmem.memory.checks import check_size, full_precision
 from vbmem.memory.choice import DirichletChoice
-from vbmem.memory.reading import Memory, Noise
-from vbmem.memory.seeding import greedy_seed, kmeans_means, kmeans_plus_plus, lloyd_step, next_seed, random_frames
+from vbmem.memory.reading import Noise
+from vbmem.memory.seeding import greedy_seed, lloyd_step, next_seed
+from vbmem.memory.starting import Start, StartingMemory, is_training
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
 from vbmem.memory.streams import SEED_FRAMES, Chunks, Stream
-from vbmem.memory.ward import ward_means
 from vbmem.progress import track
 
-Start = Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"]
-
-WARD_FRAMES = 256  # frames up to which the start of a write is a Ward clustering
-FRAMES_EACH = 4  # frames for every cluster with factors that starts at their mean
 HELD = 0.5  # share of a frame from which on a cluster holds it
+FEWEST = 12  # numbers by which the scale of codes can be told
 FAR = 100  # ratio between the codes' variance and what the prior expects from which on a write warns
 
 
-class VariationalMemory(Memory):
+class VariationalMemory(StartingMemory):
     """A memory written by alternating the engine's local and global steps."""
 
-    default_start: ClassVar[Start]
     default_iterations: ClassVar[int]
     _advance = staticmethod(engine.advance)
     _sweep = staticmethod(engine.sweep)
-    _next_seed = staticmethod(next_seed)
-    _greedy_seed = staticmethod(greedy_seed)
-    _lloyd_step = staticmethod(lloyd_step)
 
     def compile(self) -> None:
         """Compile what a write repeats, once for all iterations, instead of a graph as long as the whole write."""
@@ -65,7 +58,7 @@ class VariationalMemory(Memory):
             codes: [.., T, C], one or many episodes.
             iterations: local-and-global steps; default as in the paper.
             start: "prior"; "random" rows (and locations); "data", locations at random frames; "kmeans++", locations
-                at k-means++ seeds; "kmeans", at the means of a few steps of k-means from the best of several such seeds;
+                at k-means++ seeds; "kmeans", at the means of a few steps of k-means from the best of such seeds;
                 "ward", at the means of a Ward clustering, the same every time; or a `MemoryState`. A memory without
                 locations puts the frames into its rows. By default, as in the paper for those and for a factorised
                 memory; else "ward" for short episodes, and "kmeans" for long ones and in training.
@@ -85,12 +78,30 @@ class VariationalMemory(Memory):
         if check_size("starts", starts) > 1:
             codes, mask = codes.expand(starts, *codes.shape), None if mask is None else mask.expand(starts, *mask.shape)
         parts, weights, prior, centre = self._enter(codes, start, mask)
-        training = _is_training(codes, prior)
+        training = is_training(codes, prior)
         if not training:
             _warn_of_scale(parts, prior, weights)
-        state = self._start(parts, prior, centre, start, weights, generator, starts)
+        state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:
             expand = prior.located and not prior.factorised and not training
+        state, addresses = self.iterate(parts, state, prior, weights, steps, tol, expand)
+        state = state.translate(centre)
+        if starts == 1:
+            return state, addresses
+        best = self.bound(codes, state, addresses).total.argmax(0)  # [..]
+        return state.map(lambda x: _take(x, best)), addresses.map(lambda x: _take(x, best))
+
+    def iterate(
+        self,
+        parts: Tensor,
+        state: MemoryState,
+        prior: Prior,
+        weights: Tensor | None,
+        steps: int,
+        tol: float | None,
+        expand: bool,
+    ) -> tuple[MemoryState, Addresses]:
+        """The iterations of a write, from a state, for codes in the engine's layout; see `write`."""
         previous: Tensor | None = None
         for _ in range(steps - 1):
             if tol is None and not expand:
@@ -107,11 +118,7 @@ class VariationalMemory(Memory):
                 state = expansion.expand(sums, state, prior)
         else:
             state, addresses = self._sweep(parts, state, prior, weights)
-        state = state.translate(centre)
-        if starts == 1:
-            return state, addresses
-        best = self.bound(codes, state, addresses).total.argmax(0)  # [..]
-        return state.map(lambda x: _take(x, best)), addresses.map(lambda x: _take(x, best))
+        return state, addresses
 
     @full_precision
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
@@ -132,7 +139,7 @@ class VariationalMemory(Memory):
         cluster stays where it started until it holds a frame.
         """
         parts, _, prior, centre = self._enter(codes, start)
-        first = state = self._start(parts, prior, centre, start, None, generator)
+        first = state = self.start_state(parts, prior, centre, start, None, generator)
         sums: Statistics | None = None
         for frame in parts.split(1, dim=-2):
             _, part = engine.local_step(frame, state, prior)
@@ -168,10 +175,11 @@ class VariationalMemory(Memory):
         frames = stream.first
         if not isinstance(start, MemoryState):
             frames = stream.sample(SEED_FRAMES, generator)
-        state = self._start(self.split(frames) - centre, prior, centre, start, None, generator)
+        state = self.start_state(self.split(frames) - centre, prior, centre, start, None, generator)
         expand = prior.located and not prior.factorised
         for step in track(range(steps), "writing", progress):
-            sums = stream.sum(lambda chunk: engine.local_step(self.split(chunk) - centre, state, prior)[1])
+            parts = (engine.local_step(self.split(chunk) - centre, state, prior) for chunk in stream)
+            sums = functools.reduce(operator.add, (part for _, part in parts))
             state = engine.global_step(sums, state, prior)
             if expand and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
@@ -202,7 +210,7 @@ class VariationalMemory(Memory):
 
     @full_precision
     def divergence(self, state: MemoryState) -> Tensor:
-        """What a memory costs however many frames use it: KL of the state, and of the weights of p(s), from prior, [..]."""
+        """What a memory costs however many frames use it: KL of the state, and of what p(s) learned, [..]."""
         prior = self.prior(state.row_mean)
         kl_rows, kl_locations = engine.kl_memory(state, prior)
         paid = prior.choice.divergence(self.layout[0], state.row_mean)
@@ -262,110 +270,11 @@ class VariationalMemory(Memory):
         how = {"iterations": check_size("iterations", iterations), "tol": tol, "relevance": relevance}
         return cast(Self, fitting.fit(memory, codes, noise, start, mask, generator, **how))
 
-    def first_state(
-        self,
-        codes: Tensor,
-        start: Start | None = None,
-        mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> MemoryState:
-        """Where a write of codes [.., T, C] starts; see `write`."""
-        parts, mask, prior, centre = self._enter(codes, None, mask)
-        return self._start(parts, prior, centre, start, mask, generator).translate(centre)
-
-    # How uncertain and how spread out a write starts: the reference implementation's constants, in units of the prior.
-    def _row_spread(self, part_size: int) -> float:
-        return 0.05
-
-    def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
-        return empty.factor_cov, empty.loc_var
-
-    def _start(
-        self,
-        codes: Tensor,
-        prior: Prior,
-        centre: Tensor,
-        start: Start | MemoryState | None,
-        mask: Tensor | None,
-        generator: torch.Generator | None,
-        starts: int = 1,
-    ) -> MemoryState:
-        """The first state, for codes in the engine's layout [.., T, C]; of several starts, the first dimension."""
-        if isinstance(start, MemoryState):
-            return start.translate(-centre)
-        if start is None:
-            start = self._default_start(codes, prior)
-        if start not in get_args(Start):
-            raise ValueError(f"start must be one of {', '.join(get_args(Start))} or a MemoryState, got {start!r}")
-        empty = self._state_of(prior, codes.shape[:-2])
-        if start == "prior":
-            return empty
-
-        def noise(like: Tensor) -> Tensor:
-            return torch.empty_like(like).normal_(generator=generator)
-
-        spread = self._row_spread(codes.shape[-1]) * empty.factor_cov.diagonal(dim1=-2, dim2=-1).sqrt().detach()
-        row_mean = empty.factor_mean + spread.unsqueeze(-1) * noise(empty.factor_mean)
-        loc_mean = empty.loc_mean
-        row_cov, loc_var = self._first_widths(empty)
-        if start == "random":
-            if prior.located:
-                loc_mean = loc_mean + empty.loc_var.sqrt().unsqueeze(-1) * noise(loc_mean)
-        else:
-            unit = prior.noise_var.mean(-2, keepdim=True).sqrt().detach()  # features count as their noise allows
-            frames = (codes.detach() / unit).expand(*empty.row_mean.shape[:-3], *codes.shape[-2:])
-            counts = None if mask is None else (mask > 0).expand(frames.shape[:-1])
-            count = loc_mean.shape[-2] if prior.located else row_mean.shape[-2]
-            if start in ("ward", "kmeans") and self.layout[1]:
-                # Clusters with factors want several frames each; those beyond stay at the prior until they are needed.
-                count = min(count, max(1, codes.shape[-2] // FRAMES_EACH))
-            chosen = self._choose(start, frames, count, counts, generator, starts) * unit
-            if prior.located:
-                loc_mean = torch.cat([chosen, loc_mean[..., count:, :]], dim=-2)
-            else:
-                row_mean = chosen.unsqueeze(-3)
-        if not prior.located:
-            return MemoryState(row_mean, row_cov, located=False)
-        return MemoryState.of(row_mean, row_cov, loc_mean, loc_var)
-
-    def _default_start(self, codes: Tensor, prior: Prior) -> Start:
-        if self.default_start != "kmeans++" or prior.factorised:
-            return self.default_start
-        return "ward" if codes.shape[-2] <= WARD_FRAMES and not _is_training(codes, prior) else "kmeans"
-
-    def _choose(
-        self,
-        start: Start,
-        frames: Tensor,
-        count: int,
-        mask: Tensor | None,
-        generator: torch.Generator | None,
-        starts: int,
-    ) -> Tensor:
-        """Where clusters start: [.., T, C] -> [.., count, C]."""
-        if start == "data":
-            return random_frames(frames, count, mask, generator)
-        if start == "ward":
-            if starts == 1:
-                return ward_means(frames, count, mask)
-            # It is the same every time, so all others start elsewhere.
-            first, others = (None, None) if mask is None else (mask[:1], mask[1:])
-            more = self._choose("kmeans", frames[1:], count, others, generator, starts)
-            return torch.cat([ward_means(frames[:1], count, first), more])
-        steps = self if generator is None else VariationalMemory  # a compiled function cannot take a generator
-        if start == "kmeans":
-            return kmeans_means(frames, count, mask, generator, steps._greedy_seed, steps._lloyd_step)
-        return kmeans_plus_plus(frames, count, mask, generator, steps._next_seed)
-
-
-def _is_training(codes: Tensor, prior: Prior) -> bool:
-    """Whether gradients are asked for, or nothing may wait for the device: then a write does the same, compiled or not."""
-    asked = any(tensor.requires_grad for tensor in (codes, prior.noise_var, prior.row_natural, prior.row_precision))
-    return (torch.is_grad_enabled() and asked) or not may_wait(codes)
-
 
 def _warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
     """Codes [.., T, C] far larger or smaller than the prior expects are explained as one cluster, or as noise."""
+    if codes.numel() < FEWEST:  # too few to tell
+        return
     offset = prior.row_mean[..., -1, :].mean(-2, keepdim=True) if prior.located else 0
     squares = (codes - offset).square().mean(-1)
     found = float(squares.mean() if mask is None else squares[(mask > 0).expand_as(squares)].mean())

@@ -1,7 +1,9 @@
 """An episode in memory, and nothing else of it: what a model's `write` returns, with all that can be done with it."""
 
+from __future__ import annotations
+
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self
 
@@ -9,13 +11,15 @@ import torch
 from torch import Tensor
 
 from vbmem.errors import MemoryFileError
-from vbmem.memory.checks import check_shape, check_size
+from vbmem.memory import engine
+from vbmem.memory.checks import check_codes, check_shape, check_size
+from vbmem.memory.merging import unite
 from vbmem.memory.prefixes import PrefixCounts
-from vbmem.memory.state import Addresses, MemoryState
-from vbmem.memory.storage import read_memory, write_memory
+from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
+from vbmem.memory.storage import below, read_memory, write_memory
 from vbmem.memory.writing import VariationalMemory
 
-CHOICE = "assignments."  # begins the names of its tensors in a file
+CHOICE, SUMS = "assignments.", "sums."  # begin the names of their tensors in a file
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class WrittenMemory:
     """Name of the model that wrote it, if one did."""
     fingerprint: str = ""
     """Of that model's encoder and prior."""
+    sums: Statistics | None = None
+    """What is known of the frames beside the state: those of a local step at it, without batch dimensions."""
 
     @classmethod
     def write(
@@ -48,10 +54,10 @@ class WrittenMemory:
         """Write the codes [T, C] of one episode into an empty memory; the arguments are those of its `write`."""
         if codes.ndim != 2:
             raise ValueError(f"codes must be those of one episode, [T, C], got {list(codes.shape)}")
-        state, addresses = memory.write(codes, iterations, generator=generator)
-        theta = memory.with_partitions(addresses.assignment, -3)  # [G, T, H]
-        choice = PrefixCounts.of(theta, memory.choice.log_prior(theta.shape[-1], theta).exp())
-        return cls(memory, state.detach(), choice, len(codes), model, fingerprint)
+        state, _ = memory.write(codes.detach(), iterations, generator=generator)
+        state = state.detach()
+        sums, choice = _known_of(memory, state, codes)
+        return cls(memory, state, choice, len(codes), model, fingerprint, sums.to(codes.dtype))
 
     @property
     def usage(self) -> Tensor:
@@ -61,12 +67,14 @@ class WrittenMemory:
     @property
     def mean_code(self) -> Tensor:
         """The mean location of the clusters, each as often as it is used: [1, C]."""
-        usage = self.usage / self.frames
+        usage = self.usage / self.usage.sum(-1, keepdim=True)
         return self.empty.join(usage.unsqueeze(-2) @ self.state.loc_mean)
 
     @property
     def nbytes(self) -> int:
-        tensors = [getattr(self.state, f.name) for f in fields(self.state)] + list(self.choice.tensors().values())
+        tensors = [self.state.row_mean, self.state.row_cov, *self.choice.tensors().values()]
+        if self.sums is not None:
+            tensors += [getattr(self.sums, f.name) for f in fields(self.sums)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def sample(
@@ -109,10 +117,97 @@ class WrittenMemory:
         """Log density of every code [.., T, C], in nats, [.., T]; see `Memory.log_predictive`."""
         return self.empty.log_predictive(self.state, codes, self.choice)
 
+    @torch.no_grad()
+    def update(self, codes: Tensor, iterations: int = 5, *, keep: float = 1.0) -> Self:
+        """With more frames written into it, codes [T, C]; those before are not looked at again.
+
+        Args:
+            iterations: local steps over the new frames, each followed by a global step for all.
+            keep: how much the frames before still count. Below 1 they fade with every update: a memory of an endless
+                stream, which follows it.
+        """
+        if not 0 < keep <= 1:
+            raise ValueError(f"keep must lie above 0 and not above 1, got {keep}")
+        past = self._require_sums().map(lambda tensor: keep * tensor)
+        state, parts = self.state.to(torch.float64), self.empty.split(codes.detach().double())
+        prior = self.empty.prior(parts)
+        for _ in range(check_size("iterations", iterations)):
+            _, sums = engine.local_step(parts, state, prior)
+            state = engine.global_step(past + sums, state, prior)
+        state = state.to(codes.dtype)
+        sums, choice = _known_of(self.empty, state, codes)
+        return replace(
+            self,
+            state=state,
+            choice=self.choice.combined(choice, mine=keep),
+            frames=self.frames + len(codes),
+            sums=(past + sums).to(codes.dtype),
+        )
+
+    @torch.no_grad()
+    def forget(self, codes: Tensor) -> Self:
+        """Without some of the frames that were written, codes [T, C], as if they never had been.
+
+        They are addressed as they were when they were written, and what they added is taken out. That is exact for
+        frames of the last write or update; those of an earlier one are addressed as they would be now. No guarantee of
+        privacy: the frames had their part in where the clusters of all others lie.
+        """
+        if len(codes) >= self.frames:
+            raise ValueError(f"this memory holds {self.frames} frames, of which {len(codes)} cannot be forgotten")
+        sums, choice = _known_of(self.empty, self.state, codes)
+        left = self._require_sums() - sums
+        state = self.empty.global_step(self.state.to(torch.float64), left).to(codes.dtype)
+        choice = self.choice.combined(choice, theirs=-1.0)
+        return replace(self, state=state, choice=choice, frames=self.frames - len(codes), sums=left.to(codes.dtype))
+
+    @torch.no_grad()
+    def merge(self, other: WrittenMemory) -> Self:
+        """One memory of two that were written apart, with all clusters of both that hold frames; see `merging`.
+
+        Raises:
+            ValueError: they have not the same prior, or different models wrote them, or they have a single cluster.
+        """
+        if self.fingerprint != other.fingerprint:
+            raise ValueError(f"another model wrote the other memory, {other.model!r} instead of {self.model!r}")
+        size = "clusters" if "clusters" in self.empty.sizes else "rows"
+        priors = [memory.empty.prior(self.state.row_mean) for memory in (self, other)]
+        if self.empty.kind not in ("categorical", "mixture", "tree") or not _same_for_all_clusters(*priors):
+            raise ValueError(
+                f"a {self.empty} and a {other.empty} cannot be merged: both must have clusters, and one prior for all"
+            )
+        states = [memory.state.to(torch.float64) for memory in (self, other)]
+        state, sums, kept = unite(states, [memory._require_sums() for memory in (self, other)])
+        clusters = kept.shape[-1]
+        names = torch.full_like(torch.cat([memory.usage for memory in (self, other)], -1), -1, dtype=torch.int64)
+        names = names.scatter(-1, kept, torch.arange(clusters, device=kept.device).expand_as(kept))
+        mine, theirs = names.reshape(self.empty.partitions, -1).split(
+            [len(self.choice.base[0]), len(other.choice.base[0])], -1
+        )
+        choice = self.choice.renamed(mine, clusters).combined(other.choice.renamed(theirs, clusters))
+        dtype = self.state.row_mean.dtype
+        return replace(
+            self,
+            empty=self.empty.resize(**{size: clusters}),
+            state=state.to(dtype),
+            choice=choice,
+            frames=self.frames + other.frames,
+            sums=sums.to(dtype),
+        )
+
+    def _require_sums(self) -> Statistics:
+        """In float64, in which sums over many frames and their differences lose nothing."""
+        if self.sums is None:
+            raise ValueError(
+                "this memory was saved by vbmem 0.2 or earlier, without what changing it needs; write it again"
+            )
+        return self.sums.to(torch.float64)
+
     def save(self, path: str | Path) -> None:
         """One safetensors file; an existing one is replaced only once the new one is complete."""
         written = {"model": self.model, "fingerprint": self.fingerprint, "frames": self.frames}
         tensors = {CHOICE + name: tensor for name, tensor in self.choice.tensors().items()}
+        if self.sums is not None:
+            tensors |= {SUMS + f.name: getattr(self.sums, f.name) for f in fields(self.sums)}
         write_memory(Path(path), self.empty, self.state, tensors, {"written": json.dumps(written)})
 
     @classmethod
@@ -125,11 +220,34 @@ class WrittenMemory:
         memory, state, tensors, metadata = read_memory(Path(path), device)
         if "written" not in metadata or not isinstance(memory, VariationalMemory):
             raise MemoryFileError(f"{path} holds a bare memory of codes, not a written one; use vbmem.load_memory")
-        parts = {name.removeprefix(CHOICE): tensor for name, tensor in tensors.items() if name.startswith(CHOICE)}
         try:
-            written = cls(memory, state, PrefixCounts.from_tensors(parts), **json.loads(metadata["written"]))
+            choice = PrefixCounts.from_tensors(below(CHOICE, tensors))
+            sums = Statistics(**below(SUMS, tensors)) if any(name.startswith(SUMS) for name in tensors) else None
+            written = cls(memory, state, choice, **json.loads(metadata["written"]), sums=sums)
             check_size("frames", written.frames)
             check_shape("the state's use", written.usage, *state.loc_var.shape)
+            if sums is not None:
+                check_shape("sums.weight_outer", sums.weight_outer, *state.row_cov.shape)
+                check_shape("sums.weight_code", sums.weight_code, *state.row_mean.shape)
         except (TypeError, ValueError, RuntimeError) as error:
             raise MemoryFileError(f"{path} lacks or misnames what was written ({error}); write it again") from error
         return written
+
+
+def _same_for_all_clusters(mine: Prior, theirs: Prior) -> bool:
+    """Whether two priors are one, which knows no cluster from another."""
+    for name in ("noise_var", "row_mean", "row_precision"):
+        ours, others = getattr(mine, name), getattr(theirs, name)
+        if ours.shape != others.shape or not torch.equal(ours, others):
+            return False
+    one = mine.noise_var.shape[-2] == mine.row_mean.shape[-3] == 1
+    return one and type(mine.choice) is type(theirs.choice) and not mine.choice.tensors()
+
+
+def _known_of(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> tuple[Statistics, PrefixCounts]:
+    """Of codes [T, C] addressed by a state: their sums, in float64, and the use of the clusters."""
+    check_codes(codes, memory.code_size)
+    parts = memory.split(codes.detach().double())
+    addresses, sums = engine.local_step(parts, state.to(torch.float64), memory.prior(parts))
+    theta = memory.with_partitions(addresses.assignment.to(codes.dtype), -3)  # [G, T, H]
+    return sums, PrefixCounts.of(theta, memory.choice.log_prior(theta.shape[-1], theta).softmax(-1))

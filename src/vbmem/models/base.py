@@ -50,6 +50,8 @@ class EpisodicModel(nn.Module):
     compiled: ClassVar[tuple[str, ...]] = ("embed", "score")
     """The methods that `compile_parts` compiles."""
     network_dtype: torch.dtype = torch.float32
+    waits: bool = False
+    """Whether without gradients it waits for the device, so that no graph of it can be captured."""
     regulariser: Regulariser | None = None
     """That of the present stage of training, for a model that has a memory."""
 

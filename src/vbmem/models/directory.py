@@ -79,7 +79,7 @@ def build_model(directory: Path) -> SavedModel:
     values = read_settings(directory)
     try:
         return SavedModel(
-            network=from_dict(ModelConfig, values["model"]).build(FrameFormat(**values["frame"])),
+            network=_model_config(values["model"]).build(FrameFormat(**values["frame"])),
             name=str(values["name"]),
             data=None if values["data"] is None else from_dict(DataConfig, values["data"]),
             seed=int(values["seed"]),
@@ -123,6 +123,11 @@ def read_settings(directory: Path) -> dict[str, Any]:
     if (version := values.get("version")) != VERSION:
         raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
     return values
+
+
+def _model_config(values: dict[str, Any]) -> ModelConfig:
+    """Settings of a model. Those of a memory that do not say how it is factorised are of a time when all were."""
+    return from_dict(ModelConfig, {"factorised": True, **values} if values.get("kind") == "memory" else values)
 
 
 def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.distributions import Beta
 
 from vbmem.memory import Addresses, MemoryState
-from vbmem.memory.reading import Memory
+from vbmem.memory.reading import LocatedMemory, Memory
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
 from vbmem.models.cuda_streams import SideStream
@@ -44,11 +44,15 @@ class MemoryModel(CodedModel):
 
     def __init__(self, config: MemoryConfig, frame: FrameFormat) -> None:
         kind = Memory.kinds[config.memory]
-        memory = kind(**{size: getattr(config, size) for size in kind.sizes})
+        posterior = {"factorised": config.factorised} if issubclass(kind, LocatedMemory) else {}
+        memory = kind(**{size: getattr(config, size) for size in kind.sizes}, **posterior)
         assert isinstance(memory, VariationalMemory)
         fixed_var = 0.5 * float(memory.noise_var) if config.memory in ("mixture", "tree") else None
         super().__init__(config, frame, fixed_var)
         self.memory = memory
+        self.waits = (
+            memory.located and not memory.factorised and memory.layout[1] > 0
+        )  # for the best rotation of its weights
         self.iterations = config.iterations or self.memory.default_iterations
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:

@@ -94,6 +94,9 @@ class MemoryConfig(ModelConfig):
     """Channels of every convolution."""
     style: str = "improved"
     """The encoder and the decoder, by the name they are registered under: basic, improved."""
+    factorised: bool = False
+    """q(M, b) = q(M) q(b), and a write that starts at k-means++ seeds, as the paper has it, for shifted, mixture and
+    tree memories; otherwise rows and location are one matrix, which has a tighter bound."""
     objective: Objective = "episode"
     """`generalisation`: write half of the frames, score all. `online`: one pass in random order."""
     learned_scales: bool = False

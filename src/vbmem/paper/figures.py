@@ -165,7 +165,7 @@ def _samples_and_reads(scene: Scene) -> tuple[Image.Image, Image.Image]:
 def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
     """The row means R_h of all clusters, one under the other: [H K, C] as colours, `height` pixels high."""
     memory = written.empty
-    rows = memory.join(written.state.row_mean.flatten(-3, -2)).cpu().numpy()
+    rows = memory.join(written.state.factor_mean.flatten(-3, -2)).cpu().numpy()
     limit = float(np.quantile(np.abs(rows), 0.99))  # a few large entries would leave the others pale
     left, inside, right, below = 70, 400, 76, 44
     width, total = left + inside + right, TITLE + height + below

@@ -37,7 +37,7 @@ class Evaluation:
     def __init__(self, model: EpisodicModel, source: EpisodeSource) -> None:
         self.model, self.source = model, source
         self._reports: dict[str, Tensor] = {}
-        self._run = graphed(self._step, source)
+        self._run = self._step if model.waits else graphed(self._step, source)
 
     @torch.no_grad()
     def __call__(self, epoch: int = 0) -> dict[str, float]:

@@ -1,0 +1,46 @@
+"""Memories written apart made one. Their weights w have nothing to do with each other, so the sums of one cluster never
+add to those of another: the clusters are kept side by side, those without frames left out.
+
+Fewer than that would cost more than it saves: codes that stand for two clusters, with their mean and covariance,
+written into one, ended lower by the bound on all real codes tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vbmem.memory.seeding import take
+from vbmem.memory.state import MemoryState, Statistics
+from vbmem.memory.writing import HELD
+
+
+def unite(states: list[MemoryState], sums: list[Statistics]) -> tuple[MemoryState, Statistics, Tensor]:
+    """All clusters that hold a frame, of states of one prior, side by side.
+
+    Returns:
+        The state, its sums, and which clusters were kept, int64 [.., n], counted through all states.
+    """
+    state = MemoryState(
+        torch.cat([s.row_mean for s in states], -3), torch.cat([s.row_cov for s in states], -3), states[0].located
+    )
+    shared = sums[0].code_square.shape[-2] == 1  # the same noise in all clusters: one square for all
+    squares = [s.code_square for s in sums]
+    total = Statistics(
+        count=torch.cat([s.count for s in sums], -1),
+        weight_outer=torch.cat([s.weight_outer for s in sums], -3),
+        weight_code=torch.cat([s.weight_code for s in sums], -3),
+        code_square=torch.stack(squares).sum(0) if shared else torch.cat(squares, -2),
+    )
+    used = max(1, int((total.count >= HELD).sum(-1).max()))
+    kept = total.count.topk(used, -1).indices.sort(-1).values
+
+    def keep(tensor: Tensor) -> Tensor:
+        return take(tensor.flatten(kept.ndim), kept).unflatten(-1, tensor.shape[kept.ndim :])
+
+    state = replace(state, row_mean=keep(state.row_mean), row_cov=keep(state.row_cov))
+    square = total.code_square if shared else take(total.code_square, kept)
+    count = total.count.gather(-1, kept)
+    return state, Statistics(count, keep(total.weight_outer), keep(total.weight_code), square), kept
