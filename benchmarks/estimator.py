@@ -2,7 +2,7 @@
 
     python benchmarks/estimator.py [--out FILE.json] [--quick] [--data-dir DIR] [--splits N]
 
-Two parts, both on 2 threads.
+Two parts, both on one thread.
 
 - Real tables: wine, breast cancer, digits (integers, made continuous by uniform noise of width 1) and, where DIR holds
   mnist.npz (arrays x_train, y_train), 10,000 digits of MNIST in 50 principal components. Each split is 60 % to fit,
@@ -170,9 +170,9 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=3, help="of each table; one of MNIST")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     real = {}
-    with threadpool_limits(2):
+    with threadpool_limits(1):
         for name, X, y in tables(options.data_dir):
             if options.quick and name != "wine":
                 continue
@@ -180,8 +180,8 @@ def main() -> None:
             show(f"{name}, {len(X):,} x {X.shape[1]}", real[name])
         synthetic = [compare(*size) for size in ([(2_000, 32)] if options.quick else [(10_000, 64)])]
     arguments = f"--splits {options.splits}" + " --data-dir DIR" * (options.data_dir is not None)
-    provenance = {"command": f"python benchmarks/estimator.py {arguments}", "hardware": "2 CPU cores"}
-    versions = {"torch": torch.__version__, "sklearn": sklearn.__version__, "threads": 2}
+    provenance = {"command": f"python benchmarks/estimator.py {arguments}", "hardware": "one CPU core"}
+    versions = {"torch": torch.__version__, "sklearn": sklearn.__version__, "threads": 1}
     emit({"provenance": provenance, **versions, "real": real, "results": synthetic}, options.out)
 
 

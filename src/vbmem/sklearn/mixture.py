@@ -19,7 +19,7 @@ from torch import Tensor
 from vbmem.memory.choice import smoothed_usage
 from vbmem.memory.fitting import Fit
 from vbmem.memory.reading import Noise
-from vbmem.memory.writing import Start
+from vbmem.memory.starting import Start
 from vbmem.sklearn.search import CHUNK, Past, Samples, Search, log_joint
 
 STARTS: dict[str, Start | None] = {"auto": None, "ward": "ward", "kmeans": "kmeans", "random": "data"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,8 @@ from vbmem.memory.fitting import SHAPE, Fit
 from vbmem.memory.memories import MixtureMemory
 from vbmem.memory.reading import Noise
 from vbmem.memory.state import MemoryState, Prior, Statistics
-from vbmem.memory.writing import Start, VariationalMemory
+from vbmem.memory.starting import Start
+from vbmem.memory.writing import VariationalMemory
 
 CHUNK = 2048  # samples addressed at a time: what they need of memory stays in the cache
 DENSITY_CHUNK = 2**17  # the same for densities, times clusters and rows
@@ -72,7 +74,7 @@ class Samples:
         weights = [None] * len(self.codes) if self.weight is None else self.weight.split(CHUNK, -1)
         chunks = zip(self.codes.split(CHUNK, -2), weights, strict=False)
         parts = [memory.local_step(state, chunk, weight) for chunk, weight in chunks]
-        sums = functools.reduce(Statistics.__add__, (part for part, _ in parts))
+        sums = functools.reduce(operator.add, (part for part, _ in parts))
         local = torch.stack([bound.double() for _, bound in parts]).sum(0)
         if self.past is None:
             return sums, local
