@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--quick", action="store_true", help="wine and a small synthetic size only")
     parser.add_argument("--data-dir", type=Path, help="folder with mnist.npz")
-    parser.add_argument("--splits", type=int, default=3, help="of each table; one of MNIST")
+    parser.add_argument("--splits", type=int, default=5, help="of each table; one of MNIST")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     torch.set_num_threads(1)

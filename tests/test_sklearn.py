@@ -18,8 +18,8 @@ from vbmem.sklearn import MemoryMixture, MemoryNovelty, MemoryOutliers
 from vbmem.sklearn.search import Past, Samples, Search
 
 ESTIMATORS = [
-    MemoryMixture(n_clusters=3, n_rows=2, tol=0.01),
-    MemoryMixture(n_clusters=2, n_rows=0, noise="global", tol=0.01, output="reconstruction"),
+    MemoryMixture(n_clusters=3, n_rows=2, tol=0.1),
+    MemoryMixture(n_clusters=2, n_rows=0, noise="global", tol=0.1, output="reconstruction"),
     MemoryNovelty(n_clusters=2, n_rows=1, tol=0.1, contamination=0.1),
 ]
 NOISES = ["global", "feature", "cluster"]
@@ -231,16 +231,17 @@ def test_rows_nobody_needs_vanish():
 
 def test_the_number_of_clusters_can_be_left_open():
     X, labels = blobs(400)
-    mixture = MemoryMixture("auto", 1, random_state=0).fit(X)
+    mixture = MemoryMixture("auto", 1, tol=0.01, random_state=0).fit(X)
     assert mixture.n_clusters_ == 5
     assert adjusted_rand_score(labels, mixture.labels_) == 1
-    assert MemoryMixture("auto", 0, random_state=0).fit(np.random.RandomState(0).randn(200, 3)).n_clusters_ == 1
+    assert (
+        MemoryMixture("auto", 0, tol=0.01, random_state=0).fit(np.random.RandomState(0).randn(200, 3)).n_clusters_ == 1
+    )
 
 
 def test_planted_clusters_are_counted():
-    for seed in range(3):
-        X, _ = low_rank(400, size=8, clusters=6, rank=1, seed=seed)
-        assert MemoryMixture("auto", 1, tol=0.01, random_state=seed).fit(X).n_clusters_ == 6
+    X, _ = low_rank(300, size=8, clusters=6, rank=1)
+    assert MemoryMixture("auto", 1, tol=0.01, random_state=0).fit(X).n_clusters_ == 6
 
 
 def test_samples_have_the_moments_of_the_mixture():
@@ -342,7 +343,7 @@ def test_every_episode_gets_a_memory_of_its_own():
 
 def test_episodes_that_are_copies_are_each_fitted_like_one():
     X, _ = low_rank(200, size=8, clusters=1, rank=2)
-    mixture = MemoryMixture(1, 2, tol=1e-6, max_iter=2000, noise="feature", random_state=0)
+    mixture = MemoryMixture(1, 2, tol=1e-5, noise="feature", random_state=0)
     alone = clone(mixture).fit(X)  # a single cluster is never moved
     (lone,) = mixture.fit_episodes(X[None])
     assert lone.n_iter_ == alone.n_iter_
@@ -398,12 +399,14 @@ def test_one_in_a_hundred_new_samples_raises_an_alarm_by_default():
 @pytest.mark.parametrize("contamination", ["auto", 0.05])
 def test_the_threshold_follows_a_stream(contamination):
     X, _ = strange(2000, share=0)
-    detector = MemoryNovelty(2, 2, contamination=contamination, random_state=0)
-    for batch in np.array_split(X[:1500], 10):
+    detector = MemoryNovelty(2, 2, contamination=contamination, tol=0.01, random_state=0)
+    first, *others = np.array_split(X[:1500], 6)
+    before = detector.partial_fit(first).mixture_.score(X[1500:])
+    for batch in others:
         detector.partial_fit(batch)
     alarms = (detector.predict(X[1500:]) == -1).mean()
     assert alarms == pytest.approx(0.01 if contamination == "auto" else 0.05, abs=0.03)
-    assert detector.mixture_.score(X[1500:]) > MemoryNovelty(2, 2, random_state=0).fit(X[:150]).mixture_.score(X[1500:])
+    assert detector.mixture_.score(X[1500:]) > before
 
 
 @pytest.mark.parametrize("contamination", [0, 0.6, -1])
