@@ -7,8 +7,8 @@ Two parts, both on one thread.
 - Real tables: wine, breast cancer, digits (integers, made continuous by uniform noise of width 1) and, where DIR holds
   mnist.npz (arrays x_train, y_train), 10,000 digits of MNIST in 50 principal components. Each split is 60 % to fit,
   20 % on which every estimator chooses its sizes and regularisation, and 20 % for the numbers: nats a sample in the
-  units of the table, mutual information with the labels, processor seconds of the one fit that was chosen. All get the same
-  standardised features.
+  units of the table, mutual information with the labels, processor seconds of the one fit that was chosen. All get the
+  same standardised features.
 - Clusters of low rank, the true number of clusters for everyone; each stops by its own default.
 """
 
