@@ -37,7 +37,8 @@ def log_integrals(R, U, b, v, mean, var, noise_var):
 def in_partitions(memory, q):
     """(R, U, b, v, mean [T, C], var [T, C]) of every partition, in float64."""
     parts = memory.empty.partitions
-    states = [tensor.double() for tensor in vars(memory.state).values()]
+    state = memory.state  # factorised
+    states = [x.double() for x in (state.factor_mean, state.factor_cov, state.loc_mean, state.loc_var)]
     codes = [tensor.double().chunk(parts, -1) for tensor in (q.mean, q.var)]
     for g in range(parts):
         yield *(tensor[g] if memory.empty.kind == "tree" else tensor for tensor in states), *(c[g] for c in codes)
@@ -83,12 +84,12 @@ def log_evidence(model, memory, frame, count):
     theta = 0.9 * addresses.assignment[0] + 0.1 / memory.empty.clusters  # a little wider than q(s), q(w | s)
     s = torch.multinomial(theta, count, replacement=True, generator=seeded(2))
     wider = MultivariateNormal(addresses.weight_mean[0], 1.5 * addresses.weight_cov)  # [H, K]
-    noise = torch.randn(count, state.row_mean.shape[-2], generator=seeded(3))
+    noise = torch.randn(count, state.rows, generator=seeded(3))
     w = wider.loc[s] + (wider.scale_tril[s] @ noise.unsqueeze(-1)).squeeze(-1)
     proposal = Normal(mean, std).log_prob(z).sum(-1) + theta[s].log()
     proposal += MultivariateNormal(wider.loc[s], scale_tril=wider.scale_tril[s]).log_prob(w)
-    spread = (w.unsqueeze(-2) @ state.row_cov[s] @ w.unsqueeze(-1)).squeeze((-1, -2)) + state.loc_var[s] + noise_var
-    centre = (w.unsqueeze(-2) @ state.row_mean[s]).squeeze(-2) + state.loc_mean[s]
+    spread = (w.unsqueeze(-2) @ state.factor_cov[s] @ w.unsqueeze(-1)).squeeze((-1, -2)) + state.loc_var[s] + noise_var
+    centre = (w.unsqueeze(-2) @ state.factor_mean[s]).squeeze(-2) + state.loc_mean[s]
     joint = Normal(centre, spread.sqrt().unsqueeze(-1)).log_prob(z).sum(-1) + Normal(0.0, 1.0).log_prob(w).sum(-1)
     joint += model.network.decode(z).log_prob(frame.expand(count, -1, -1, -1))
     joint += memory.choice.probabilities(torch.empty(1, 0, dtype=torch.int64))[0, s].log()

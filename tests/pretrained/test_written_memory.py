@@ -3,6 +3,7 @@
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,10 @@ from tiny import KINDS, seeded, tiny_model, waves
 from vbmem.errors import MemoryFileError
 
 LOAD = vbmem.WrittenMemory.load
+
+
+def tensors_of(record: Any) -> list[torch.Tensor]:
+    return [value for value in vars(record).values() if isinstance(value, torch.Tensor)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -27,8 +32,8 @@ def test_a_written_memory_comes_back_as_it_was(kind, tmp_path):
     assert loaded.empty.config() | {"choice": None} == memory.empty.config() | {"choice": None}
     assert type(loaded.empty) is type(memory.empty)
     tensors = zip(
-        [*vars(memory.state).values(), *memory.choice.tensors().values(), memory.usage],
-        [*vars(loaded.state).values(), *loaded.choice.tensors().values(), loaded.usage],
+        [*tensors_of(memory.state), *tensors_of(memory.sums), *memory.choice.tensors().values(), memory.usage],
+        [*tensors_of(loaded.state), *tensors_of(loaded.sums), *loaded.choice.tensors().values(), loaded.usage],
         strict=True,
     )
     assert all(torch.equal(one, other) and one.dtype == other.dtype for one, other in tensors)
@@ -51,7 +56,7 @@ def test_learned_scales_go_with_the_memory(tmp_path):
 def test_a_file_of_a_shipped_model_is_small_and_holds_no_picture(mixture, china, tmp_path):
     mixture.write(china.transpose(0, 3, 1, 2)).save(tmp_path / "a.memory")
     size = (tmp_path / "a.memory").stat().st_size
-    assert size < china.nbytes / 3
+    assert size < 2 * china.nbytes / 3  # with what `update` and `forget` need
     assert LOAD(tmp_path / "a.memory").nbytes == pytest.approx(size, rel=0.1)
 
 
@@ -113,8 +118,8 @@ def test_a_file_that_does_not_say_who_wrote_it_is_refused(saved, written):
 
 
 def test_a_newer_version_is_refused(saved):
-    rewrite(saved, version="3")
-    with pytest.raises(MemoryFileError, match="format version 3, this vbmem reads up to 2; upgrade vbmem"):
+    rewrite(saved, version="4")
+    with pytest.raises(MemoryFileError, match="format version 4, this vbmem reads up to 3; upgrade vbmem"):
         LOAD(saved)
 
 

@@ -79,7 +79,7 @@ def build_model(directory: Path) -> SavedModel:
     values = read_settings(directory)
     try:
         return SavedModel(
-            network=_model_config(values["model"]).build(FrameFormat(**values["frame"])),
+            network=from_dict(ModelConfig, values["model"]).build(FrameFormat(**values["frame"])),
             name=str(values["name"]),
             data=None if values["data"] is None else from_dict(DataConfig, values["data"]),
             seed=int(values["seed"]),
@@ -123,11 +123,6 @@ def read_settings(directory: Path) -> dict[str, Any]:
     if (version := values.get("version")) != VERSION:
         raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
     return values
-
-
-def _model_config(values: dict[str, Any]) -> ModelConfig:
-    """Settings of a model. Those of a memory that do not say how it is factorised are of a time when all were."""
-    return from_dict(ModelConfig, {"factorised": True, **values} if values.get("kind") == "memory" else values)
 
 
 def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:
@@ -194,8 +189,9 @@ def fingerprint(network: EpisodicModel) -> str:
     the memory's kind and prior. Another decoder leaves them as they are, for the memories written stay valid."""
     tensors = {name: tensor for name, tensor in network.state_dict().items() if not name.startswith("decoder.")}
     if (memory := getattr(network, "memory", None)) is not None:
-        # What is trained of the prior is among the weights already.
-        fixed = {name: value for name, value in memory.config().items() if name not in (*memory.sizes, *tensors)}
+        # What is trained of the prior is among the weights already; how a memory is written is no part of it.
+        passed = (*memory.sizes, *tensors, "factorised")
+        fixed = {name: value for name, value in memory.config().items() if name not in passed}
         fixed |= fixed.pop("choice", UNIFORM).tensors()
         tensors |= {
             f"{memory.kind}.{name}": torch.as_tensor(value, dtype=torch.float32) for name, value in fixed.items()
