@@ -1,4 +1,4 @@
-"""Priors that fit: every update raises the bound, the scale of the codes does not matter, and a written memory works."""
+"""Priors that fit: every update raises the bound, the scale of the codes does not matter, a written memory works."""
 
 import pytest
 import torch
