@@ -219,6 +219,17 @@ def estimator() -> str:
     return table(headings, rows)
 
 
+def tables() -> str:
+    """Estimators on real tables: nats a sample in the mean over splits."""
+    real = read("estimator.json")["real"]
+    names = list(next(iter(real.values())))
+    rows = []
+    for name in names:
+        nats = [entry[name]["nats"] for entry in real.values()]
+        rows.append([name, *(f"{sum(each) / len(each):.2f}" for each in nats)])
+    return table("estimator | " + " | ".join(real), rows)
+
+
 def newcomer() -> str:
     steps = read("newcomer.json")["seconds"]
     rows = [[step, f"{seconds:.0f} s"] for step, seconds in steps.items()]
@@ -237,6 +248,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/write_cuda.json": write_cuda,
     "results/train_step.json": train_step,
     "results/estimator.json": estimator,
+    "results/estimator.json real": tables,
     "results/newcomer.json": newcomer,
 }
 

@@ -16,7 +16,11 @@ from vbmem.memory.state import MemoryState, Prior, Statistics, below
 
 def expand(sums: Statistics, state: MemoryState, prior: Prior) -> MemoryState:
     """The state of a global step, moved and turned for the best bound; `sums` are those of the local step before it."""
-    _, back = best_change(sums, state, prior)
+    return turned(state, best_change(sums, state, prior)[1])
+
+
+def turned(state: MemoryState, back: Tensor) -> MemoryState:
+    """The state after a change D of the weights, w~ <- D w~, given D^-1: M <- D'^-1 M."""
     return replace(state, row_mean=back.mT @ state.row_mean, row_cov=back.mT @ state.row_cov @ back)
 
 
@@ -77,3 +81,18 @@ def best_rotation(outer: Tensor, gram: Tensor, surplus: Tensor, row_var: Tensor)
     back = cholesky(root @ root.mT, "the best rotation of the weights")
     identity = torch.eye(back.shape[-1], dtype=back.dtype, device=back.device).expand_as(back)
     return torch.linalg.solve_triangular(back, identity, upper=False), back
+
+
+@torch.no_grad()
+def principal_axes(state: MemoryState, prior: Prior) -> Tensor:
+    """D, a rotation of the factors' weights, [.., H, J, J]; D^-1 = D'. In every cluster it makes E[M (Psi / s)^-1 M'] of the
+    factor rows diagonal, largest first.
+
+    Of all rotations, the best for rows with a variance each, common to all clusters and fitted next: the sum over
+    clusters of sorted eigenvalues majorises that of any diagonals (Ky Fan), and the sum of its logarithms is least.
+    """
+    rows, mean = state.rows, state.factor_mean
+    gram = mean * (prior.noise_scale / prior.noise_var).unsqueeze(-2) @ mean.mT + mean.shape[-1] * state.factor_cov
+    change = torch.eye(state.row_cov.shape[-1], dtype=gram.dtype, device=gram.device).expand_as(state.row_cov).clone()
+    change[..., :rows, :rows] = torch.linalg.eigh(gram)[1].flip(-1).mT
+    return change

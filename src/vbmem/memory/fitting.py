@@ -18,7 +18,7 @@ from vbmem.memory import engine, expansion
 from vbmem.memory.checks import check_codes
 from vbmem.memory.choice import DirichletChoice
 from vbmem.memory.reading import Noise
-from vbmem.memory.state import MemoryState, Statistics
+from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.streams import CHUNK, SEED_FRAMES, Chunks, Stream
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def climb(
     iterations: int,
     tol: float,
     relevance: bool = False,
+    follow: Callable[[Tensor], None] | None = None,
 ) -> Fit:
     """Local step, global step and the best prior in turn, until an iteration gains less than `tol` nats a frame.
 
@@ -117,6 +118,8 @@ def climb(
         local_pass: a local step over all codes: their statistics, and of the bound [..] all but the divergence of the
             memory from its prior.
         relevance: a variance for every factor row, so that rows nobody needs vanish.
+        follow: told of every change D of the weights, w~ <- D w~, for statistics that are not made anew by the next
+            local step.
     """
     previous = -math.inf
     for iteration in range(1, iterations + 1):
@@ -125,13 +128,22 @@ def climb(
         bound = local - memory.divergence(state) + log_noise_prior(memory)
         total, frames = float(bound.sum()), float(sums.count.sum()) / memory.partitions
         fit = Fit(memory, state, sums, bound, iteration, total - previous < tol * frames)
-        if fit.converged:
+        if fit.converged or iteration == iterations:
             break
         previous = total
         state = engine.global_step(sums, state, prior)
         memory, state = refit(memory, state, sums, relevance=relevance)
         if prior.located and not prior.factorised:
-            state = expansion.expand(sums, state, memory.prior(state.row_mean))
+            change, back = expansion.best_change(sums, state, memory.prior(state.row_mean))
+            state = expansion.turned(state, back)
+            if follow is not None:
+                follow(change)
+        if relevance:
+            change = expansion.principal_axes(state, memory.prior(state.row_mean))
+            state = expansion.turned(state, change.mT)
+            memory = memory.with_scales(row_var=best_row_var(memory, state, relevance=True))
+            if follow is not None:
+                follow(change)
     return fit
 
 
@@ -153,19 +165,28 @@ def refit(
         total = _over_episodes(memory, precision * state.loc_mean).sum(0)
         memory = memory.with_scales(loc_mean=total / _over_episodes(memory, precision).sum(0))
         prior = memory.prior(state.row_mean)
-    shift = (state.row_mean - prior.row_mean).square() * (prior.noise_scale / prior.noise_var).unsqueeze(-2)
-    least = FLOOR * prior.noise_scale
-    var = shift.mean(-1) + state.row_cov.diagonal(dim1=-2, dim2=-1)  # [.., H, J]
     if state.rows:
-        row_var = var[..., : state.rows].flatten(0, -2).mean(0)  # [K]
-        memory = memory.with_scales(row_var=(row_var if relevance else row_var.mean()).clamp_min(least))
+        memory = memory.with_scales(row_var=best_row_var(memory, state, relevance=relevance))
     if state.located:
         loc_var = 1 / before.row_precision[..., -1, -1].mean() * grown
-        memory = memory.with_scales(loc_var=var[..., -1].mean().clamp_min(least) if several else loc_var)
+        memory = memory.with_scales(loc_var=_best_var(prior, state)[..., -1].mean() if several else loc_var)
     if isinstance(memory.choice, DirichletChoice):
         count = sums.count.reshape(-1, memory.partitions, sums.count.shape[-1]).sum(0)
         memory = memory.with_prior(choice=memory.choice.given(count.squeeze(0)))
     return memory, state
+
+
+def best_row_var(memory: VariationalMemory, state: MemoryState, *, relevance: bool) -> Tensor:
+    """The variance of the factor rows, [], or of each of them, [K]."""
+    row_var = _best_var(memory.prior(state.row_mean), state)[..., : state.rows].flatten(0, -2).mean(0)
+    return row_var if relevance else row_var.mean()
+
+
+def _best_var(prior: Prior, state: MemoryState) -> Tensor:
+    """E |r - r_0|^2 of every row in units of the noise, times its scale, [.., H, J]."""
+    shift = (state.row_mean - prior.row_mean).square() * (prior.noise_scale / prior.noise_var).unsqueeze(-2)
+    var = shift.mean(-1) + state.row_cov.diagonal(dim1=-2, dim2=-1)
+    return var.clamp_min(FLOOR * prior.noise_scale)
 
 
 def best_noise(memory: VariationalMemory, state: MemoryState, sums: Statistics) -> Tensor:
