@@ -122,17 +122,16 @@ def log_evidence(z: np.ndarray, model: oracle.Model) -> float:
 
 
 @every_memory
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_bound_stays_below_the_log_evidence(name, seed):
+def test_the_bound_stays_below_the_log_evidence(name):
     rows = 2 if name.startswith("categorical") else 1
     memory = MEMORIES[name](1, rows, 2)
-    codes = 2 * normal(2, memory.code_size, seed=seed)
+    codes = 2 * normal(2, memory.code_size)
     evidence = sum(
         log_evidence(z.numpy(), model) for z, model in zip(codes.split(1, -1), oracle.models(memory), strict=True)
     )
     gaps = []
     for start in ("random", "data", "kmeans++"):
-        state, addresses = memory.write(codes, 40, start, generator=torch.Generator().manual_seed(seed))
+        state, addresses = memory.write(codes, 40, start, generator=torch.Generator().manual_seed(1))
         gaps.append(evidence - memory.bound(codes, state, addresses).total.item())
     assert min(gaps) > 0
     assert min(gaps) < 3 * memory.partitions  # mean field costs something, not everything

@@ -182,6 +182,15 @@ def test_the_best_rotation_is_a_maximum(surplus):
         assert (gain(A @ (identity + 1e-2 * normal(5, 3, 3, seed=seed))) < gain(A)).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_expansion_is_finite_where_as_many_frames_as_features_leave_nothing_of_a_weight(dtype):
+    """n = C, and a second moment of the weights that rounding makes 0."""
+    outer, zeros = torch.diag(torch.tensor([2.0, 1.0, 0.0], dtype=dtype)), torch.zeros((), dtype=dtype)
+    gram, row_var = covariance(3).to(dtype), torch.ones((), dtype=dtype)
+    for surplus in (zeros, zeros - 1, zeros + 1):
+        assert all(matrix.isfinite().all() for matrix in best_rotation(outer, gram, surplus, row_var))
+
+
 def test_an_expansion_does_not_jump_with_rounding():
     """Eigenvectors would: their signs, and where eigenvalues are the same, all of them."""
     problem = expandable("mixture", Sizes(frames=20, part_size=6, rows=4))

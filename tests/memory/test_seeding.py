@@ -8,7 +8,7 @@ from sklearn.cluster import AgglomerativeClustering
 
 from memory.zoo import normal
 from tiny import seeded
-from vbmem.memory import seeding, ward
+from vbmem.memory import ward
 from vbmem.memory.seeding import greedy_seed, kmeans_means, kmeans_plus_plus, lloyd_step, random_frames
 from vbmem.memory.ward import ward_means
 
@@ -178,7 +178,7 @@ def test_ward_with_a_fixed_number_of_rounds(monkeypatch):
     """As on a GPU, where nobody looks: the same means, and whatever comes of contrived codes is finite."""
     codes = clustered(4, 80, 6)
     expected = ward_means(codes, 5)
-    monkeypatch.setattr(seeding, "_may_look", lambda tensor: False)
+    monkeypatch.setattr(ward, "_may_look", lambda tensor: False)
     assert (ward_means(codes, 5) == expected).all()
     series = torch.logspace(0, 100, 200, dtype=torch.float64).unsqueeze(-1)
     means = ward_means(series, 5)
@@ -263,7 +263,7 @@ def test_a_hundred_copies_take_few_rounds():
 
     def counted(*arguments):
         rounds.append(1)
-        return seeding.merge_neighbours(*arguments)
+        return ward.merge_neighbours(*arguments)
 
     for codes in (torch.ones(100, 3), torch.eye(100), torch.arange(100.0).unsqueeze(-1)):
         rounds.clear()
@@ -346,7 +346,7 @@ def test_no_value_is_looked_at_on_a_device(means, count):
 def test_compiled_steps_compute_the_same():
     codes, mask = clustered(2, 16, 3), torch.rand(2, 16, generator=seeded()) < 0.8
     torch.compiler.reset()
-    steps: Any = (greedy_seed, lloyd_step, seeding.merge_neighbours)
+    steps: Any = (greedy_seed, lloyd_step, ward.merge_neighbours)
     seed, lloyd, merge = (torch.compile(step, fullgraph=True, dynamic=False, backend="aot_eager") for step in steps)
     for given in (None, mask):
         torch.manual_seed(0)

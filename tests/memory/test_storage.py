@@ -11,6 +11,7 @@ from memory.zoo import Sizes, every_memory, make_problem, normal
 from memory_files import rewrite
 from vbmem import GaussianMemory, KanervaMemory, MixtureMemory, load_memory, save_memory
 from vbmem.errors import MemoryFileError
+from vbmem.files import read_tensors
 from vbmem.memory import Choice
 
 
@@ -48,6 +49,27 @@ def test_an_empty_memory_comes_back_as_it_was(name, tmp_path):
     memory = make_problem(name).memory
     state = memory.prior_state(dtype=torch.float64)
     save_memory(tmp_path / "a.memory", memory, state)
+    assert_same(memory, state, *load_memory(tmp_path / "a.memory"))
+
+
+@pytest.mark.parametrize("name", ["gaussian", "categorical-general", "mixture-factorised", "tree-factorised"])
+def test_a_file_of_version_2_holds_rows_and_locations_apart(name, tmp_path):
+    """It knew no other posterior than the factorised one."""
+    problem = make_problem(name)
+    memory, state = problem.memory, problem.state
+    save_memory(tmp_path / "a.memory", memory, state)
+    tensors, metadata = read_tensors(tmp_path / "a.memory", "cpu")
+    apart = {
+        "row_mean": state.factor_mean,
+        "row_cov": state.factor_cov,
+        "loc_mean": state.loc_mean,
+        "loc_var": state.loc_var,
+    }
+    config = json.loads(metadata["config"])
+    config.pop("factorised", None)
+    old = {f"state.{part}": tensor.contiguous() for part, tensor in apart.items()}
+    old |= {key: value for key, value in tensors.items() if not key.startswith("state.")}
+    save_file(old, tmp_path / "a.memory", metadata | {"version": "2", "config": json.dumps(config)})
     assert_same(memory, state, *load_memory(tmp_path / "a.memory"))
 
 
@@ -114,8 +136,8 @@ def test_safetensors_of_another_program_are_refused(tmp_path):
 
 
 def test_a_newer_version_is_refused(saved):
-    rewrite(saved, version="3")
-    with pytest.raises(MemoryFileError, match="format version 3, this vbmem reads up to 2; upgrade vbmem"):
+    rewrite(saved, version="4")
+    with pytest.raises(MemoryFileError, match="format version 4, this vbmem reads up to 3; upgrade vbmem"):
         load_memory(saved)
 
 

@@ -251,7 +251,7 @@ def test_tol_waits_for_the_slowest_episode():
 # --- Streams --------------------------------------------------------------------------------------------------------
 
 
-@every_memory
+@pytest.mark.parametrize("name", ["gaussian-general", "categorical", "mixture", "tree-factorised", "tree-feature"])
 @every_start
 def test_a_stream_can_start_from_anything(name, start):
     """One chunk of fewer frames than the seeds are chosen from: any start raises the bound as a write does."""

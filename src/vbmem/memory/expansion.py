@@ -70,8 +70,9 @@ def best_rotation(outer: Tensor, gram: Tensor, surplus: Tensor, row_var: Tensor)
     values, vectors = torch.linalg.eigh(factor.mT @ outer @ factor)
     values, d, u = values.clamp_min(0), surplus.unsqueeze(-1), row_var.unsqueeze(-1)
     root = (d.square() + 4 * values / u).sqrt()
-    y = torch.where(d > 0, u * (d + root) / 2, 2 * values / (root - d))  # free of cancellation
-    y = y.clamp_min(torch.finfo(y.dtype).tiny).sqrt()
+    tiny = torch.finfo(root.dtype).tiny
+    y = torch.where(d > 0, u * (d + root) / 2, 2 * values / (root - d).clamp_min(tiny))  # free of cancellation
+    y = y.clamp_min(tiny).sqrt()
     root = torch.linalg.solve_triangular(factor.mT, vectors * y.unsqueeze(-2), upper=True)  # X = root root'
     back = cholesky(root @ root.mT, "the best rotation of the weights")
     identity = torch.eye(back.shape[-1], dtype=back.dtype, device=back.device).expand_as(back)
