@@ -1,5 +1,5 @@
-"""Models on disk: a directory with config.json, model.safetensors and, of some, reference.safetensors. Loading never runs
-code from it.
+"""Models on disk: a directory with config.json, model.safetensors and, of some, reference.safetensors. Loading never
+runs code from it.
 
 A training run's directory is one, to which `train` adds its own settings, a log and the checkpoint it goes on from.
 """

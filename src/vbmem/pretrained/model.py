@@ -201,9 +201,9 @@ class Model(SavedModel):
     def threshold(self, memory: WrittenMemory) -> float | None:
         """The score from which on a picture counts as known to this memory; None where it is not known.
 
-        Of pictures like the written ones, 1 in 20 score lower: it is found by leaving a quarter of them out at a time.
-        Memories of fewer than four pictures, of vbmem 0.2, or changed since they were written have none, nor have those
-        of the same model with another reference memory.
+        Of pictures like the written ones, about 1 in 10 score lower: it is found by leaving a quarter of them out at a
+        time. Memories of fewer than four pictures, of vbmem 0.2, or changed since they were written have none, nor have
+        those of the same model with another reference memory.
         """
         return memory.threshold if memory.reference == self.reference_digest else None
 
