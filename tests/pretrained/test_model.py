@@ -30,6 +30,7 @@ def test_shapes_and_ranges(model, memory):
     assert model.generate(memory, 2, cluster=memory.empty.layout[0] - 1).shape == (2, 3, 8, 8)
     assert model.read(memory, waves(4, 8), 3).shape == (3, 4, 3, 8, 8)
     assert model.score(memory, waves(4, 8)).shape == (4,)
+    assert model.bound(memory, waves(4, 8)).shape == (4,)
     assert model.decode(torch.zeros(2, 5, model.memory.code_size)).shape == (2, 5, 3, 8, 8)
     assert model.decode(torch.zeros(model.memory.code_size)).shape == (3, 8, 8)
     for pictures in (model.generate(memory, 7, sample_pixels=True), model.read(memory, waves(4, 8), 2)):
@@ -46,6 +47,7 @@ def test_nothing_carries_gradients(model):
     model.network.requires_grad_(True)
     memory = model.write(waves(4, 8).requires_grad_())
     results = [model.generate(memory, 2), model.read(memory, waves(2, 8), 2), model.score(memory, waves(2, 8))]
+    results.append(model.bound(memory, waves(2, 8)))
     tensors = [
         memory.state.row_mean,
         memory.state.row_cov,
@@ -85,7 +87,7 @@ def test_all_randomness_comes_from_the_generator(model):
             model.generate(memory, 5, **draws),
             model.generate(memory, 2, cluster=0, **draws),
             model.read(memory, waves(3, 8), 2, **draws),
-            model.score(memory, waves(3, 8), samples=2, generator=generator),
+            model.bound(memory, waves(3, 8), samples=2, generator=generator),
         ]
 
     before = torch.get_rng_state()
@@ -132,7 +134,7 @@ def test_chunks_are_seen_in_order_by_reading_scoring_and_decoding(monkeypatch):
     monkeypatch.setattr(CodePosterior, "rsample", lambda q, generator: q.mean)
 
     def results():
-        return model.read(memory, frames, 2, sample=False), model.decode(codes), model.score(memory, frames)
+        return model.read(memory, frames, 2, sample=False), model.decode(codes), model.bound(memory, frames)
 
     whole = results()
     monkeypatch.setattr(model_module, "CHUNK", 3)
@@ -308,7 +310,7 @@ def test_a_resized_model_keeps_its_networks_prior_and_fingerprint(mixture, china
     read = [model.read(memory, frames[:4], 2, sample=False) for model in (mixture, wide)]
     torch.testing.assert_close(*read)
     assert torch.equal(
-        mixture.score(memory, frames[:4], generator=seeded()), wide.score(memory, frames[:4], generator=seeded())
+        mixture.bound(memory, frames[:4], generator=seeded()), wide.bound(memory, frames[:4], generator=seeded())
     )
     assert wide.generate(mixture.write(frames), 2).shape == (2, 3, 32, 32)
     assert mixture.memory.clusters == 10
@@ -320,7 +322,7 @@ def test_a_resized_model_keeps_its_networks_prior_and_fingerprint(mixture, china
 def test_a_memory_of_another_model_is_refused(mixture):
     model = tiny_model()
     memory = model.write(waves(4, 8))
-    for use in (mixture.generate, mixture.read, mixture.score):
+    for use in (mixture.generate, mixture.read, mixture.score, mixture.bound):
         with pytest.raises(ValueError, match=r"written by the model 'tiny' \(\w{16}\), not by 'cifar10-mixture'"):
             use(memory, 2 if use == mixture.generate else waves(2))
 
@@ -340,7 +342,7 @@ def test_a_memory_on_another_device_is_refused():
         (lambda model, memory: model.generate(memory, -1, cluster=0), "count must be .* got -1"),
         (lambda model, memory: model.generate(memory, 1, cluster=3), r"cluster must lie in 0 \.\. 2, got 3"),
         (lambda model, memory: model.read(memory, waves(2, 8), 0), "steps must be .* got 0"),
-        (lambda model, memory: model.score(memory, waves(2, 8), samples=0), "samples must be .* got 0"),
+        (lambda model, memory: model.bound(memory, waves(2, 8), samples=0), "samples must be .* got 0"),
         (lambda model, memory: model.write(waves(2, 8), iterations=0), "iterations must be .* got 0"),
         (lambda model, memory: model.write_codes(torch.zeros(2, 3, 4)), r"one episode, \[T, C\], got \[2, 3, 4\]"),
         (lambda model, memory: model.write_codes(torch.full((3, 4), torch.nan)), "codes hold NaN"),

@@ -52,7 +52,10 @@ def test_a_shipped_model_is_no_larger_than_it_must_be(name):
     network = load_network(name).network
     numbers = sum(tensor.numel() for tensor in network.state_dict().values())
     assert (directory / "model.safetensors").stat().st_size < 2.1 * numbers + 10_000  # half precision
-    assert {path.name for path in directory.iterdir()} == {"config.json", "model.safetensors", "README.md"}
+    files = {path.name: path.stat().st_size for path in directory.iterdir()}
+    if name != "cifar10-vae":  # which has no memory
+        assert files.pop("reference.safetensors") < 200_000
+    assert files.keys() == {"config.json", "model.safetensors", "README.md"}
     assert f"# {name}" in (directory / "README.md").read_text()
 
 

@@ -27,7 +27,7 @@ def test_a_written_memory_comes_back_as_it_was(kind, tmp_path):
     memory.save(tmp_path / "a.memory")
     loaded = LOAD(str(tmp_path / "a.memory"))
     assert vars(loaded).keys() == vars(memory).keys()
-    for name in ("frames", "model", "fingerprint"):
+    for name in ("frames", "model", "fingerprint", "threshold", "reference"):
         assert getattr(loaded, name) == getattr(memory, name)
     assert loaded.empty.config() | {"choice": None} == memory.empty.config() | {"choice": None}
     assert type(loaded.empty) is type(memory.empty)
@@ -41,7 +41,7 @@ def test_a_written_memory_comes_back_as_it_was(kind, tmp_path):
     for use in (model.generate, lambda m, n, **draws: model.read(m, waves(2, 8), n, **draws)):
         assert torch.equal(use(loaded, 4, generator=seeded()), use(memory, 4, generator=seeded()))
     assert torch.equal(
-        model.score(loaded, waves(2, 8), generator=seeded()), model.score(memory, waves(2, 8), generator=seeded())
+        model.bound(loaded, waves(2, 8), generator=seeded()), model.bound(memory, waves(2, 8), generator=seeded())
     )
 
 
@@ -109,6 +109,7 @@ def test_a_file_without_all_its_tensors_is_refused(saved, drop):
         '{"model": "tiny"}',
         json.dumps({"model": "a", "fingerprint": "b", "frames": 1, "colour": "red"}),
         json.dumps({"model": "a", "fingerprint": "b", "frames": 0}),
+        json.dumps({"model": "a", "fingerprint": "b", "frames": 1, "threshold": "high"}),
     ],
 )
 def test_a_file_that_does_not_say_who_wrote_it_is_refused(saved, written):

@@ -16,8 +16,8 @@ from vbmem.memory.choice import UNIFORM, DirichletChoice
 from vbmem.memory.fitting import SHAPE, Fit
 from vbmem.memory.memories import MixtureMemory
 from vbmem.memory.reading import Noise
-from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.starting import Start
+from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.writing import VariationalMemory
 
 CHUNK = 2048  # samples addressed at a time: what they need of memory stays in the cache
