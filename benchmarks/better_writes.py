@@ -1,10 +1,10 @@
-"""What a better write is worth with the same weights: the bound of CIFAR-10 pictures by posterior, start and iterations.
+"""What a better write is worth with the same weights: the bound of CIFAR-10 pictures by posterior, start, iterations.
 
     python benchmarks/better_writes.py --data-dir DIR [--model NAME] [--split valid|test] [--seeds N] [--out FILE.json]
 
-The encoder's codes and the likelihood of the pictures do not depend on the write, so each is computed once. Image bound:
-nats a frame over all episodes of the split, as `vbmem evaluate` has it. Memory bound: of the codes' means alone. Spread:
-the standard deviation over seeds of a single episode's memory bound, in nats a frame.
+The encoder's codes and the likelihood of the pictures do not depend on the write, so each is computed once. Image
+bound: nats a frame over all episodes of the split, as `vbmem evaluate` has it. Memory bound: of the codes' means alone.
+Spread: the standard deviation over seeds of a single episode's memory bound, in nats a frame.
 """
 
 from __future__ import annotations

@@ -230,6 +230,33 @@ def tables() -> str:
     return table("estimator | " + " | ".join(real), rows)
 
 
+def novelty(model: str) -> str:
+    names = {
+        "score": "`Model.score`",
+        "code term": "`WrittenMemory.score`",
+        "bound": "`Model.bound`",
+    }
+    rows = []
+    for detector, row in read("novelty.json")["models"][model][
+        "area_under_curve"
+    ].items():
+        cells = [
+            f"{cell['mean']:.3f} ± {cell['standard_error']:.3f}"
+            for cell in row.values()
+        ]
+        rows.append([names.get(detector, detector), *cells])
+    return table("detector | written | class | crops", rows)
+
+
+def called_known() -> str:
+    rows = []
+    for model, found in read("novelty.json")["models"].items():
+        for question, row in found["called_known"].items():
+            cells = [f"{row[kind]['mean']:.1%}" for kind in ("known", "new", "plain")]
+            rows.append([f"{model}, {question}", *cells])
+    return table("memory | should be known | should be new | plain colours", rows)
+
+
 def newcomer() -> str:
     steps = read("newcomer.json")["seconds"]
     rows = [[step, f"{seconds:.0f} s"] for step, seconds in steps.items()]
@@ -249,6 +276,8 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/train_step.json": train_step,
     "results/estimator.json": estimator,
     "results/estimator.json real": tables,
+    "results/novelty.json cifar10-mixture": lambda: novelty("cifar10-mixture"),
+    "results/novelty.json called known": called_known,
     "results/newcomer.json": newcomer,
 }
 

@@ -30,10 +30,10 @@ def test_the_page_shows_every_picture_that_was_drawn(page: tuple[Path, str]) -> 
 
 def test_it_says_how_long_the_write_took_and_how_much_is_kept(page: tuple[Path, str]) -> None:
     path, said = page
-    assert re.search(r"wrote 64 pictures into a memory of 56 kB: \d+ ms to encode, \d+ ms to write", said)
+    assert re.search(r"wrote 64 pictures into a memory of 114 kB: \d+ ms to encode, \d+ ms to write", said)
     memory = WrittenMemory.load(path.parent / "demo.memory")
     assert memory.frames == 64
-    assert memory.nbytes == pytest.approx(56 * 1024, rel=0.02)
+    assert memory.nbytes == pytest.approx(114 * 1024, rel=0.02)
 
 
 def test_what_was_written_scores_higher_than_another_photograph(page: tuple[Path, str]) -> None:

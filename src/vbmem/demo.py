@@ -57,6 +57,9 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     _save_histogram(scores, out / "novelty.png")
     first, second = (float(values.mean()) for values in scores.values())
     console.print(f"mean score: {first:.0f} nats for what was written, {second:.0f} for crops of another photograph")
+    if memory.threshold is not None:
+        new = (scores["another photograph"] < memory.threshold).sum()
+        console.print(f"{new} of {len(others)} of those are new to the memory")
 
     memory.save(out / "demo.memory")
     page, template = out / "index.html", Path(__file__).with_name("demo.html").read_text()

@@ -96,7 +96,7 @@ def page(context: BrowserContext, server: Server) -> Page:
 def visit(context: BrowserContext, server: Server) -> Page:
     page = context.new_page()
     page.goto(server.address)
-    shows(page.locator("#memory"), "56 kB")
+    shows(page.locator("#memory"), "114 kB")
     return page
 
 
@@ -316,10 +316,10 @@ def test_two_visitors_have_nothing_in_common(page: Page, context: BrowserContext
     second.locator("#resize").click()
     shows(second.locator("#curve"), "2 clusters")
     page.reload()
-    shows(page.locator("#memory"), "56 kB")
+    shows(page.locator("#memory"), "114 kB")
     second.close()
     go(page, "Keep")
-    shows(page.locator("#keep"), "64 pictures in 56 kB")
+    shows(page.locator("#keep"), "64 pictures in 114 kB")
 
 
 def test_the_page_names_no_other_machine_and_no_way_around_it(page: Page, server: Server) -> None:

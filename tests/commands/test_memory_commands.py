@@ -179,21 +179,32 @@ def test_score_ranks_files_from_the_least_to_the_most_familiar(memory, pictures,
     table = capsys.readouterr().out
     with (tmp_path / "scores.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    nats = [float(row["nats"]) for row in rows]
-    assert nats == sorted(nats)
+    scores = [float(row["score"]) for row in rows]
+    assert scores == sorted(scores)
     assert {row["file"] for row in rows} == {str(p.relative_to(pictures)) for p in pictures.rglob("*.png")}
-    shown = re.findall(r"(\S+\.png)\s*│\s*(-?[\d.]+)", table)
-    assert shown == [(row["file"], row["nats"]) for row in rows]
+    shown = re.findall(r"(\S+\.png)\s*│\s*(-?[\d.,]+)\s*│\s*(\w*)", table)
+    assert [name for name, _, _ in shown] == [row["file"] for row in rows]
+    assert [verdict for _, _, verdict in shown] == [row["verdict"] for row in rows]
 
 
-def test_score_gives_every_file_its_own_score(memory, pictures, capsys):
+def test_score_gives_every_file_its_own_score_and_verdict(memory, pictures, capsys):
     run("score", memory, pictures, "--json")
     ranked = json.loads(capsys.readouterr().out)
     model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(memory)
+    assert written.threshold is not None
     for row in (ranked[0], ranked[-1]):
-        alone = model.score(written, pictures / row["file"], samples=20, generator=seeded(0))
-        assert row["nats"] == pytest.approx(float(alone), abs=100)
-    assert ranked[-1]["nats"] - ranked[0]["nats"] > 300
+        alone = float(model.score(written, pictures / row["file"]))
+        assert row["score"] == pytest.approx(alone, abs=0.5)
+    for row in ranked:
+        assert row["verdict"] == ("known" if row["score"] >= written.threshold else "new")
+    assert ranked[-1]["verdict"] == "known"
+
+
+def test_a_memory_without_a_threshold_gives_scores_alone(pictures, tmp_path, capsys):
+    run("write", pictures / "01.png", "-o", tmp_path / "one.memory")
+    run("score", tmp_path / "one.memory", pictures, "--json")
+    out = capsys.readouterr().out
+    assert {row["verdict"] for row in json.loads(out[out.index("[") :])} == {""}
 
 
 def test_score_of_a_single_file_with_a_name_of_brackets(memory, pictures, tmp_path, capsys):

@@ -379,3 +379,14 @@ def test_a_sharded_write_is_the_write_in_memory(name):
         ]
         state = engine.global_step(shards[0] + shards[1] + shards[2], state, prior)
     close(state, memory.write(problem.codes, 4, problem.state, expand=False)[0])
+
+
+@pytest.mark.parametrize("name", ["mixture", "tree", "shifted"])
+def test_a_masked_frame_does_not_move_the_default_start(name):
+    """The number of clusters that start at means follows the frames that count."""
+    problem = make_problem(name, Sizes(frames=24, clusters=5))
+    codes, mask = problem.codes, torch.arange(24) < 9
+    generator = torch.Generator()
+    masked, _ = problem.memory.write(codes, 3, None, mask, generator.manual_seed(0))
+    removed, _ = problem.memory.write(codes[:9], 3, generator=generator.manual_seed(0))
+    close(masked, removed, rtol=1e-8, atol=1e-9)

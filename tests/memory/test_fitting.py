@@ -1,4 +1,6 @@
-"""Priors that fit: every update raises the bound, the scale of the codes does not matter, and a written memory works."""
+"""Priors that fit: every update raises the bound, the scale of the codes does not matter, a written memory works."""
+
+from typing import Any
 
 import pytest
 import torch
@@ -64,7 +66,7 @@ def test_every_step_raises_the_bound(kind, noise, codes, relevance):
 def test_the_noise_is_the_best_there_is(noise):
     """U and R held in units of the noise, no other is better: neither a little more nor a little less."""
     codes = UNITS * normal(20, 6)
-    memory = first_prior(MixtureMemory(6, 2, 3), noise, codes)
+    memory: Any = first_prior(MixtureMemory(6, 2, 3), noise, codes)
     state, _ = memory.write(codes, 5, generator=seeded())
     addresses, sums = engine.local_step(codes, state, memory.prior(codes))
     best = best_noise(memory, state, sums)

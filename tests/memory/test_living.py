@@ -99,7 +99,9 @@ def test_a_merged_tree_keeps_what_belongs_together():
     """The parts of a code go together as they did in the memory it comes from."""
     codes = torch.tensor([[-9.0, -9, -9, -9], [9, 9, 9, 9]], dtype=torch.float64).repeat(10, 1)
     one = WrittenMemory.write(TreeMemory(4, 0, 2, 2, loc_var=200.0), codes + 0.1 * normal(20, 4), 10, seeded())
-    other = WrittenMemory.write(TreeMemory(4, 0, 2, 2, loc_var=200.0), codes * torch.tensor([1, 1, -1, -1]) + 40, 10, seeded())
+    other = WrittenMemory.write(
+        TreeMemory(4, 0, 2, 2, loc_var=200.0), codes * torch.tensor([1, 1, -1, -1]) + 40, 10, seeded()
+    )
     drawn = one.merge(other).sample(200, seeded(), sample=False)
     apart = drawn[drawn.mean(-1) < 20]
     assert ((apart[:, 0] - apart[:, 3]).abs() < 3).double().mean() > 0.9

@@ -352,5 +352,5 @@ def test_compiled_steps_compute_the_same():
         torch.manual_seed(0)
         expected = kmeans_means(codes, 4, given)
         torch.manual_seed(0)
-        torch.testing.assert_close(kmeans_means(codes, 4, given, None, seed, lloyd), expected)
-        torch.testing.assert_close(ward_means(codes, 4, given, merge), ward_means(codes, 4, given))
+        torch.testing.assert_close(kmeans_means(codes, 4, given, None, None, seed, lloyd), expected)
+        torch.testing.assert_close(ward_means(codes, 4, given, None, merge), ward_means(codes, 4, given))

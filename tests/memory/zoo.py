@@ -24,7 +24,8 @@ from vbmem.memory import (
 )
 from vbmem.memory import engine as steps
 from vbmem.memory.state import Prior, Statistics
-from vbmem.memory.writing import Start, VariationalMemory
+from vbmem.memory.starting import Start
+from vbmem.memory.writing import VariationalMemory
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

@@ -125,8 +125,8 @@ def dkm(model: DKM, frames: Tensor, address_noise: Tensor, read_noise: Tensor) -
 
 
 def letters(memory: VariationalMemory, state: MemoryState, addresses: Addresses) -> tuple[Tensor, ...]:
-    """R, U, mu_b, v_b, theta, mu_w, Sigma_w, all with the partitions second: [B, G, ..]."""
-    tensors = (*vars(state).values(), *vars(addresses).values())
+    """R, U, mu_b, v_b of a factorised memory, theta, mu_w, Sigma_w, all with the partitions second: [B, G, ..]."""
+    tensors = (state.factor_mean, state.factor_cov, state.loc_mean, state.loc_var, *vars(addresses).values())
     return tensors if memory.kind == "tree" else tuple(tensor.unsqueeze(1) for tensor in tensors)
 
 
@@ -137,7 +137,7 @@ def memory_divergences(
     R, U, mu, v, theta, mu_w, Sigma_w = letters(memory, state, addresses)
     episodes, length = means.shape[:2]
     _, G, H, K, C = R.shape
-    prior = {name: float(value) for name, value in memory.config().items() if name != "choice"}
+    prior = {name: float(value) for name, value in memory.config().items() if name not in ("choice", "factorised")}
     noise_std = prior["noise_var"] ** 0.5
     loc_var = prior["row_var"] if memory.kind == "categorical" else prior.get("loc_var")
     identity = torch.eye(K, dtype=means.dtype)

@@ -223,4 +223,5 @@ def test_export_pushes_nothing_else_that_lies_in_its_directory(hub, tmp_path, mo
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     (tmp_path / "diary.txt").write_text("private")
     trained_models.export("digits-mixture", tmp_path, push="me/digits")
-    assert set(hub.files("me/digits")) == {"config.json", "model.safetensors", "README.md"}
+    expected = {"config.json", "model.safetensors", "reference.safetensors", "README.md"}
+    assert set(hub.files("me/digits")) == expected

@@ -80,7 +80,7 @@ def test_a_model_of_binary_frames_sees_them_rounded_as_in_training():
     assert torch.equal(model.encode(frames).mean, model.encode(frames.round()).mean)
     memory, scores = model.write(frames), []
     for pictures in (frames, frames.round()):
-        scores.append(model.score(memory, pictures, generator=seeded()))
+        scores.append(model.bound(memory, pictures, generator=seeded()))
     assert torch.equal(*scores)
     edge = torch.tensor([127, 128], dtype=torch.uint8)
     assert to_unit(edge, model.frame).tolist() == (edge / 255).round().tolist() == [0, 1]

@@ -83,7 +83,7 @@ def test_models_carry_their_kind():
 def test_what_is_missing_takes_its_default():
     assert from_dict(RunConfig, {}) == RunConfig()
     assert from_dict(RunConfig, {"stages": [{"epochs": 3}]}) == RunConfig(stages=(Stage(3),))
-    assert from_dict(RunConfig, {"model": {"kind": "memory", "rows": 3}}).model == MemoryConfig(rows=3)
+    assert from_dict(RunConfig, {"model": {"kind": "memory", "rows": 3}}).model == MemoryConfig(rows=3, factorised=True)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,12 @@ class Session:
 
     def rank(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         """How well the memory knows frames [N, ..]: nats, the least familiar first, and which frame each belongs to."""
-        return self.model.score(self.require_memory(), frames, generator=seeded()).sort()
+        return self.model.score(self.require_memory(), frames).sort()
+
+    @property
+    def threshold(self) -> float | None:
+        """The nats from which on a frame counts as known, where there is a memory that says so."""
+        return self.model.threshold(self.require_memory())
 
     def require_memory(self) -> WrittenMemory:
         """The memory that was written; ValueError if there is none yet."""

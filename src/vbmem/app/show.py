@@ -19,7 +19,6 @@ P = ParamSpec("P")
 MAX_FRAMES_SHOWN = 200
 MAX_CLUSTERS_SHOWN = 24
 MAX_FRAMES_PER_CLUSTER = 12
-UNFAMILIAR_SHARE = 0.05  # of the written pictures: those with the fewest nats
 
 
 def of_memory(view: Callable[Concatenate[Session, P], str]) -> Callable[Concatenate[Session, P], str]:
@@ -68,11 +67,9 @@ def recalled(session: Session, steps: float, noise: float, hidden: float, blur: 
 @of_memory
 def ranked(session: Session, frames: Tensor, names: Sequence[str]) -> str:
     """Frames uint8 [N, channels, H, W], the least familiar first, each with its nats."""
-    threshold = None
-    if session.codes is not None:
-        threshold = float(session.rank(session.frames[:MAX_FRAMES_SHOWN])[0].quantile(UNFAMILIAR_SHARE))
     nats, order = (values.tolist() for values in session.rank(frames))
-    return render("ranked", [(frames[i], names[i], value) for i, value in zip(order, nats, strict=True)], threshold)
+    shown = [(frames[i], names[i], value) for i, value in zip(order, nats, strict=True)]
+    return render("ranked", shown, session.threshold)
 
 
 @of_memory

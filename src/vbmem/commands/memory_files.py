@@ -120,32 +120,40 @@ def score(
     csv: Path | None = None,
     json: bool = False,
     model: str | None = None,
-    seed: int = 0,
 ) -> None:
-    """How well a memory file knows pictures, in nats.
+    """Has a memory file seen such pictures? Least familiar first.
 
-    A lower bound on log p(picture | memory), least familiar first.
+    A score in nats, and whether that makes a picture known or new: of pictures like the written ones, about 9 in
+    10 are known. Memories of fewer than four pictures only have scores.
 
     Args:
         memory: the file that `vbmem write` left.
         images: a folder of pictures, or a single one.
-        csv: also write file names and nats here.
+        csv: also write file names, scores and verdicts here.
         json: print JSON instead of a table.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
-        seed: seed of the random draws of codes.
     """
     from vbmem.data.decoding import picture_names
     from vbmem.files import write_atomically
 
-    generator, (loaded, written) = _generator(seed), _open(memory, model)
-    scores = loaded.score(written, images, generator=generator).tolist()
+    loaded, written = _open(memory, model)
+    scores, threshold = loaded.score(written, images).tolist(), loaded.threshold(written)
     names = list(map(str, picture_names(images))) if images.is_dir() else [images.name]
-    ranked = sorted(zip(scores, names, strict=True))
+    rows = [
+        {"file": name, "score": round(score, 2), "verdict": _verdict(score, threshold)}
+        for score, name in sorted(zip(scores, names, strict=True))
+    ]
     if csv is not None:
         lines = StringIO(newline="")
-        writer(lines).writerows([("file", "nats"), *((name, f"{nats:.2f}") for nats, name in ranked)])
+        writer(lines).writerows([tuple(rows[0]), *(tuple(row.values()) for row in rows)])
         write_atomically(csv, lines.getvalue().encode())
-    show([{"file": name, "nats": round(nats, 2)} for nats, name in ranked], json)
+    show(rows, json)
+
+
+def _verdict(score: float, threshold: float | None) -> str:
+    if threshold is None:
+        return ""
+    return "known" if score >= threshold else "new"
 
 
 def _open(path: Path, model: str | None) -> tuple[vbmem.Model, vbmem.WrittenMemory]:

@@ -1,11 +1,13 @@
 """Trained models: list those that are shipped, evaluate one, export one."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -16,6 +18,10 @@ from vbmem.commands.output import say, show
 from vbmem.data.settings import DataConfig, Part
 from vbmem.errors import DataError
 
+if TYPE_CHECKING:
+    from vbmem.models.directory import SavedModel
+
+PEOPLE = ("celeba",)  # data sets of which no memory is given away
 BOUND = "{split} bound, nats a frame"  # its name on a model's card
 
 
@@ -86,9 +92,13 @@ def export(
     name: str | None = None,
     evaluation: Path | None = None,
     metrics: Path | None = None,
+    reference: bool = False,
+    data_dir: Path | None = None,
     facts: list[str] = [],  # noqa: B006, shown as the default
 ) -> None:
     """Save the best model of a run, to keep or to give away.
+
+    With a reference memory for `vbmem score`, if the data set it was trained on is at hand.
 
     Args:
         run: what `vbmem train` left, or any model.
@@ -99,6 +109,8 @@ def export(
         name: the name of the model; by default that of the run's directory.
         evaluation: a file with what `vbmem evaluate` printed, for the model's card.
         metrics: the file that `vbmem metrics` wrote, for the card.
+        reference: make the reference memory anew, and also of pictures of your own, which it then holds in outline.
+        data_dir: where data sets are kept; also the variable VBMEM_DATA. None is downloaded.
         facts: more for the card, each NAME=VALUE, for example commit=1a2b3c hardware="one GPU".
     """
     import torch
@@ -111,7 +123,7 @@ def export(
         raise ValueError("give --out DIRECTORY, --push USER/NAME, or both: where the model is to be saved")
     if out is not None and (out / "last.safetensors").exists():
         raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
-    saved = pretrained.load_network(run)
+    saved = _referenced(pretrained.load_network(run), reference, data_dir)
     bound, measured = _card_facts(evaluation, "evaluate", _evaluated), _card_facts(metrics, "metrics", _measured)
     card = saved.card | bound | measured | _stated(facts)
     dtype = torch.float16 if half else torch.float32
@@ -119,10 +131,42 @@ def export(
     with TemporaryDirectory() as unnamed:
         directory = out or Path(unnamed)
         save_model(replace(saved, name=name, card=card), directory, dtype=dtype)
+        if getattr(saved.network, "memory", None) is not None and saved.reference is None:
+            say("without a reference memory, since the pictures it was trained on are not at hand, or are its owner's")
         if out is not None:
             say(f"exported {name} to {out}")
         if push is not None:
             say(f"pushed {name} to {upload(directory, push, private)}")
+
+
+def _referenced(saved: SavedModel, anew: bool, data_dir: Path | None) -> SavedModel:
+    """With a reference memory of the pictures it was trained on, if it can and may have one."""
+    import torch
+
+    from vbmem.data.known import KNOWN_SETS
+    from vbmem.data.loading import data_directory, load_images
+    from vbmem.models.memory_model import MemoryModel
+    from vbmem.pretrained.directory import as_model
+
+    if not isinstance(saved.network, MemoryModel) or (saved.reference is not None and not anew):
+        return saved
+    dataset = "" if saved.data is None else saved.data.dataset
+    if dataset in PEOPLE or not dataset:
+        if anew:
+            reason = "it was trained on pictures of people" if dataset else "it does not say what it was trained on"
+            raise ValueError(f"{saved.name} can have no reference memory: {reason}")
+        return saved
+    if dataset in KNOWN_SETS:
+        known = KNOWN_SETS[dataset]
+        at_hand = not known.stored_as or known.is_in(data_directory(data_dir))
+    else:
+        at_hand = anew and Path(dataset).exists()
+    if not at_hand:
+        if anew:
+            raise DataError(f"{dataset}, on which {saved.name} was trained, is not at hand; give its place, --data-dir")
+        return saved
+    pictures, _ = load_images(dataset, data_dir, saved.network.frame.size, progress=False).split("train")
+    return as_model(saved).with_reference(torch.from_numpy(pictures).movedim(-1, 1))
 
 
 def _card_facts(path: Path | None, command: str, facts: Callable[[Any], dict[str, str]]) -> dict[str, str]:

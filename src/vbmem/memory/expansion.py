@@ -85,8 +85,8 @@ def best_rotation(outer: Tensor, gram: Tensor, surplus: Tensor, row_var: Tensor)
 
 @torch.no_grad()
 def principal_axes(state: MemoryState, prior: Prior) -> Tensor:
-    """D, a rotation of the factors' weights, [.., H, J, J]; D^-1 = D'. In every cluster it makes E[M (Psi / s)^-1 M'] of the
-    factor rows diagonal, largest first.
+    """D, a rotation of the factors' weights, [.., H, J, J]; D^-1 = D'. In every cluster it makes E[M (Psi / s)^-1 M']
+    of the factor rows diagonal, largest first.
 
     Of all rotations, the best for rows with a variance each, common to all clusters and fitted next: the sum over
     clusters of sorted eigenvalues majorises that of any diagonals (Ky Fan), and the sum of its logarithms is least.

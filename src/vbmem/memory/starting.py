@@ -67,7 +67,7 @@ class StartingMemory(Memory):
         def noise(like: Tensor) -> Tensor:
             return torch.empty_like(like).normal_(generator=generator)
 
-        spread = self._row_spread(codes.shape[-1]) * empty.factor_cov.diagonal(dim1=-2, dim2=-1).sqrt().detach()
+        spread = self._row_spread(codes.shape[-1]) * empty.factor_cov.diagonal(dim1=-2, dim2=-1).sqrt()
         row_mean = empty.factor_mean + spread.unsqueeze(-1) * noise(empty.factor_mean)
         loc_mean = empty.loc_mean
         row_cov, loc_var = self._first_widths(empty)

@@ -27,6 +27,8 @@ class VariationalMemory(StartingMemory):
     """A memory written by alternating the engine's local and global steps."""
 
     default_iterations: ClassVar[int]
+    warns: bool = True
+    """Whether a write of codes far from what the prior expects says so; not where a network makes the codes."""
     _advance = staticmethod(engine.advance)
     _sweep = staticmethod(engine.sweep)
 
@@ -79,7 +81,7 @@ class VariationalMemory(StartingMemory):
             codes, mask = codes.expand(starts, *codes.shape), None if mask is None else mask.expand(starts, *mask.shape)
         parts, weights, prior, centre = self._enter(codes, start, mask)
         training = is_training(codes, prior)
-        if not training:
+        if self.warns and not training:
             _warn_of_scale(parts, prior, weights)
         state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:

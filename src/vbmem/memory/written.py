@@ -39,6 +39,10 @@ class WrittenMemory:
     """Of that model's encoder and prior."""
     sums: Statistics | None = None
     """What is known of the frames beside the state: those of a local step at it, without batch dimensions."""
+    threshold: float | None = None
+    """The model's score from which on a picture counts as known to this memory; lost when it is changed."""
+    reference: str = ""
+    """Of the reference memory that the threshold was found with."""
 
     @classmethod
     def write(
@@ -138,6 +142,7 @@ class WrittenMemory:
         sums, choice = _known_of(self.empty, state, codes)
         return replace(
             self,
+            threshold=None,
             state=state,
             choice=self.choice.combined(choice, mine=keep),
             frames=self.frames + len(codes),
@@ -158,7 +163,8 @@ class WrittenMemory:
         left = self._require_sums() - sums
         state = self.empty.global_step(self.state.to(torch.float64), left).to(codes.dtype)
         choice = self.choice.combined(choice, theirs=-1.0)
-        return replace(self, state=state, choice=choice, frames=self.frames - len(codes), sums=left.to(codes.dtype))
+        frames, sums = self.frames - len(codes), left.to(codes.dtype)
+        return replace(self, state=state, choice=choice, frames=frames, sums=sums, threshold=None)
 
     @torch.no_grad()
     def merge(self, other: WrittenMemory) -> Self:
@@ -187,6 +193,7 @@ class WrittenMemory:
         dtype = self.state.row_mean.dtype
         return replace(
             self,
+            threshold=None,
             empty=self.empty.resize(**{size: clusters}),
             state=state.to(dtype),
             choice=choice,
@@ -204,7 +211,8 @@ class WrittenMemory:
 
     def save(self, path: str | Path) -> None:
         """One safetensors file; an existing one is replaced only once the new one is complete."""
-        written = {"model": self.model, "fingerprint": self.fingerprint, "frames": self.frames}
+        names = ("model", "fingerprint", "frames", "threshold", "reference")
+        written = {name: getattr(self, name) for name in names}
         tensors = {CHOICE + name: tensor for name, tensor in self.choice.tensors().items()}
         if self.sums is not None:
             tensors |= {SUMS + f.name: getattr(self.sums, f.name) for f in fields(self.sums)}
@@ -225,6 +233,8 @@ class WrittenMemory:
             sums = Statistics(**below(SUMS, tensors)) if any(name.startswith(SUMS) for name in tensors) else None
             written = cls(memory, state, choice, **json.loads(metadata["written"]), sums=sums)
             check_size("frames", written.frames)
+            if not (written.threshold is None or isinstance(written.threshold, float)):
+                raise ValueError(f"its threshold is {written.threshold!r}, expected a number or none")
             check_shape("the state's use", written.usage, *state.loc_var.shape)
             if sums is not None:
                 check_shape("sums.weight_outer", sums.weight_outer, *state.row_cov.shape)

@@ -1,4 +1,5 @@
-"""Models on disk: a directory with config.json and model.safetensors. Loading never runs code from it.
+"""Models on disk: a directory with config.json, model.safetensors and, of some, reference.safetensors. Loading never
+runs code from it.
 
 A training run's directory is one, to which `train` adds its own settings, a log and the checkpoint it goes on from.
 """
@@ -14,16 +15,17 @@ import torch
 from torch import Tensor
 
 from vbmem.data.settings import DataConfig
-from vbmem.errors import ModelError
+from vbmem.errors import MemoryFileError, ModelError
 from vbmem.files import read_tensors, reading, write_atomically, write_json, write_tensors
 from vbmem.memory.choice import UNIFORM
+from vbmem.memory.written import WrittenMemory
 from vbmem.models.base import EpisodicModel
 from vbmem.models.card import render_card
 from vbmem.models.settings import ModelConfig, from_dict
 from vbmem.nets import FrameFormat
 
 FORMAT, VERSION = "vbmem.model", 2
-SETTINGS, WEIGHTS = "config.json", "model.safetensors"
+SETTINGS, WEIGHTS, REFERENCE = "config.json", "model.safetensors", "reference.safetensors"
 SAVE_AGAIN = "save or download the model again"
 
 
@@ -41,11 +43,35 @@ class SavedModel:
     """To which its memory was resized. The network's own settings stay, for its prior follows from them."""
     card: dict[str, Any] = field(default_factory=dict)
     """Where it comes from: data, schedule, test bound, in words."""
+    kept_reference: WrittenMemory | Path | None = None
+    """`reference`, or the file it is read from when it is first used."""
 
     @cached_property
     def fingerprint(self) -> str:
         """A memory knows that of the model that wrote it; see `fingerprint`."""
         return fingerprint(self.network)
+
+    @cached_property
+    def reference(self) -> WrittenMemory | None:
+        """A memory of pictures like those it was trained on, with which other memories are compared; not all models
+        have one.
+
+        Raises:
+            ModelError: where its file is damaged, or of another model.
+        """
+        if not isinstance(self.kept_reference, Path):
+            return self.kept_reference
+        device = next(self.network.parameters()).device
+        try:
+            memory = WrittenMemory.load(self.kept_reference, device)
+        except MemoryFileError as error:
+            raise ModelError(f"the reference memory of {self.name} cannot be read: {error}") from error
+        if memory.fingerprint != self.fingerprint:
+            raise ModelError(
+                f"{self.kept_reference} is of another model ({memory.fingerprint}), not of {self.name} "
+                f"({self.fingerprint}); {SAVE_AGAIN}, or delete that file"
+            )
+        return memory
 
 
 def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -79,12 +105,13 @@ def build_model(directory: Path) -> SavedModel:
     values = read_settings(directory)
     try:
         return SavedModel(
-            network=_model_config(values["model"]).build(FrameFormat(**values["frame"])),
+            network=from_dict(ModelConfig, values["model"]).build(FrameFormat(**values["frame"])),
             name=str(values["name"]),
             data=None if values["data"] is None else from_dict(DataConfig, values["data"]),
             seed=int(values["seed"]),
             sizes=dict(values["sizes"]),
             card=dict(values["card"]),
+            kept_reference=path if (path := directory / REFERENCE).is_file() else None,
         )
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = str(error) if isinstance(error, ValueError) else repr(error)
@@ -92,7 +119,7 @@ def build_model(directory: Path) -> SavedModel:
 
 
 def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
-    """Write a model directory with its card, to keep or to give away.
+    """Write a model directory with its card and its reference memory, to keep or to give away.
 
     Of data in a folder or file it tells the name only.
 
@@ -104,6 +131,10 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
     data = saved.data and replace(saved.data, dataset=Path(saved.data.dataset).name)
     write_weights(directory, saved.network.state_dict(), dtype)
     write_settings(directory, replace(saved, data=data))
+    if saved.reference is None:
+        (directory / REFERENCE).unlink(missing_ok=True)
+    else:
+        saved.reference.save(directory / REFERENCE)
     write_atomically(directory / "README.md", render_card(saved.name, saved.network, saved.card).encode())
 
 
@@ -123,11 +154,6 @@ def read_settings(directory: Path) -> dict[str, Any]:
     if (version := values.get("version")) != VERSION:
         raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
     return values
-
-
-def _model_config(values: dict[str, Any]) -> ModelConfig:
-    """Settings of a model. Those of a memory that do not say how it is factorised are of a time when all were."""
-    return from_dict(ModelConfig, {"factorised": True, **values} if values.get("kind") == "memory" else values)
 
 
 def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:
@@ -194,8 +220,9 @@ def fingerprint(network: EpisodicModel) -> str:
     the memory's kind and prior. Another decoder leaves them as they are, for the memories written stay valid."""
     tensors = {name: tensor for name, tensor in network.state_dict().items() if not name.startswith("decoder.")}
     if (memory := getattr(network, "memory", None)) is not None:
-        # What is trained of the prior is among the weights already.
-        fixed = {name: value for name, value in memory.config().items() if name not in (*memory.sizes, *tensors)}
+        # What is trained of the prior is among the weights already; how a memory is written is no part of it.
+        passed = (*memory.sizes, *tensors, "factorised")
+        fixed = {name: value for name, value in memory.config().items() if name not in passed}
         fixed |= fixed.pop("choice", UNIFORM).tensors()
         tensors |= {
             f"{memory.kind}.{name}": torch.as_tensor(value, dtype=torch.float32) for name, value in fixed.items()

@@ -50,6 +50,7 @@ class MemoryModel(CodedModel):
         fixed_var = 0.5 * float(memory.noise_var) if config.memory in ("mixture", "tree") else None
         super().__init__(config, frame, fixed_var)
         self.memory = memory
+        self.memory.warns = False
         self.waits = (
             memory.located and not memory.factorised and memory.layout[1] > 0
         )  # for the best rotation of its weights

@@ -148,6 +148,8 @@ def from_dict(kind: type[Settings], values: dict[str, Any]) -> Settings:
                 "defines another"
             )
         kind = cast(type[Settings], ModelConfig.kinds[model])
+        if model == MemoryConfig.kind:  # one that does not say so is of a time when all were
+            values = {"factorised": True, **values}
     hints = get_type_hints(kind)
     if unknown := set(values) - {field.name for field in fields(kind)}:  # type: ignore[arg-type]
         raise ValueError(f"unknown settings {', '.join(sorted(unknown))}; was this saved by a newer vbmem?")

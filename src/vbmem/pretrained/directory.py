@@ -1,6 +1,7 @@
 """Models by name: those that come with the package, directories, the Hugging Face Hub."""
 
 import difflib
+from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -32,10 +33,18 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
         ModelError: where there is no such model, or one without a memory.
     """
     saved = load_network(source, device)
+    if not isinstance(saved.network, MemoryModel):
+        kind = type(saved.network).__name__
+        raise ModelError(f"{source} is a {kind}, which has no memory to write; choose a memory model")
+    return as_model(saved)
+
+
+def as_model(saved: SavedModel) -> Model:
+    """A saved memory model, as a person uses it."""
     network = saved.network
-    if not isinstance(network, MemoryModel):
-        raise ModelError(f"{source} is a {type(network).__name__}, which has no memory to write; choose a memory model")
-    return Model(**vars(saved), memory=network.scaled_memory().resize(**saved.sizes))
+    assert isinstance(network, MemoryModel)
+    stored = {field.name: getattr(saved, field.name) for field in fields(SavedModel)}
+    return Model(**stored, memory=network.scaled_memory().resize(**saved.sizes))
 
 
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> SavedModel:

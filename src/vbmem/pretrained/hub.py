@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub, as the same three files that are on disk (`pip install vbmem[hub]`)."""
+"""Models on the Hugging Face Hub, as the same files that are on disk (`pip install vbmem[hub]`)."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vbmem.errors import ModelError
 from vbmem.models.card import HUB
-from vbmem.models.directory import SETTINGS, WEIGHTS, read_settings
+from vbmem.models.directory import REFERENCE, SETTINGS, WEIGHTS, read_settings
 
 
 def download(source: str) -> Path:
@@ -22,7 +22,7 @@ def download(source: str) -> Path:
             read_settings(directory)
         except ModelError as error:
             raise ModelError(f"{source} cannot be loaded: {error}") from error
-        return Path(snapshot_download(repo, revision=directory.name, allow_patterns=WEIGHTS))
+        return Path(snapshot_download(repo, revision=directory.name, allow_patterns=[WEIGHTS, REFERENCE]))
 
 
 def upload(directory: Path, repo: str, private: bool, token: str | None = None) -> str:
@@ -35,7 +35,8 @@ def upload(directory: Path, repo: str, private: bool, token: str | None = None) 
         if private and not api.model_info(repo).private:
             raise ModelError(f"{repo} is on the Hub already, and public; make it private there or choose another name")
         # One by one: whatever else lies in the directory stays at home.
-        files = [CommitOperationAdd(name, directory / name) for name in (SETTINGS, WEIGHTS, "README.md")]
+        names = [name for name in (SETTINGS, WEIGHTS, REFERENCE, "README.md") if (directory / name).is_file()]
+        files = [CommitOperationAdd(name, directory / name) for name in names]
         api.create_commit(repo, files, commit_message="Save a vbmem model")
         return str(page)
 
