@@ -23,6 +23,7 @@ from vbmem.memory.writing import VariationalMemory
 CHUNK = 2048  # samples addressed at a time: what they need of memory stays in the cache
 DENSITY_CHUNK = 2**17  # the same for densities, times clusters and rows
 SIZE_STARTS = 2  # of each size, at least, where sizes are compared
+SPLIT_ITERATIONS = 30  # at most, of two halves among themselves
 WARD_SAMPLES = 1024  # up to which a start is a Ward clustering, which needs all distances
 LOC_SPREAD = 2.0  # variance of the mean of all locations in units of the noise, as `fitting.first_prior` has it
 START_SAMPLES = 8192  # among which a start is sought
@@ -163,19 +164,28 @@ class Search:
             spare = (counts * (1 - proba).clamp_min(1e-6).log()).sum(0).argmax()  # its loss costs the density least
             surprise = -((counts * proba).mT @ log_joint.logsumexp(-1)) / (1 + (counts * proba).sum(0))
             worst = surprise.index_fill(0, spare, -math.inf).argmax()
-            members = proba.argmax(-1) == worst
-            if members.sum() < 2:
-                break
-            weight = None if samples.weight is None else samples.weight[members]
-            _, halves = replace(self, clusters=2).first(Samples(samples.codes[members], weight), generator)
-            pair = torch.stack([spare, worst])
-            row_mean = best.state.row_mean.index_copy(0, pair, halves.row_mean)
-            row_cov = best.state.row_cov.index_copy(0, pair, halves.row_cov)
-            moved = self.climb(samples, best.memory, MemoryState(row_mean, row_cov))
-            if float(moved.bound - best.bound) <= self.tol * float(best.sums.count.sum()):
+            moved = self.split(samples, best, spare, worst, proba.argmax(-1) == worst, generator)
+            if moved is None or float(moved.bound - best.bound) <= self.tol * float(best.sums.count.sum()):
                 break
             best = moved
         return best
+
+    def split(
+        self, samples: Samples, fit: Fit, spare: Tensor, worst: Tensor, members: Tensor, generator: torch.Generator
+    ) -> Fit | None:
+        """With the members of the worst cluster written into two of their own, it and the spare; None if it has no two."""
+        if members.sum() < 2:
+            return None
+        weight = None if samples.weight is None else samples.weight[members]
+        theirs = Samples(samples.codes[members], weight)
+        search = replace(self, clusters=2, start="data", iterations=SPLIT_ITERATIONS)
+        halves = search.climb(theirs, *search.first(theirs, generator))
+        pair, memory, noise_var = torch.stack([spare, worst]), fit.memory, fit.memory.noise_var
+        if isinstance(noise_var, Tensor) and noise_var.ndim == 2 and isinstance(halves.memory.noise_var, Tensor):
+            memory = memory.with_scales(noise_var=noise_var.index_copy(0, pair, halves.memory.noise_var))
+        row_mean = fit.state.row_mean.index_copy(0, pair, halves.state.row_mean)
+        row_cov = fit.state.row_cov.index_copy(0, pair, halves.state.row_cov)
+        return self.climb(samples, memory, MemoryState(row_mean, row_cov))
 
     def best_size(self, samples: Samples, generator: torch.Generator, most: int) -> Fit:
         """The size with the highest evidence: doubled while that rises, then neighbours in ever smaller steps."""
