@@ -48,14 +48,14 @@ class Grid(NamedTuple):
     clusters: tuple[int, ...]
     ours: tuple[tuple[int, int], ...]  # clusters and rows
     factors: tuple[int, ...]
-    regularisation: tuple[float, ...] = (1e-3, 1e-2, 3e-2, 1e-1)
+    regularisation: tuple[float, ...] = (1e-3, 1e-2, 3e-2, 0.1, 0.2, 0.4)
 
 
 GRIDS = {
     "wine": Grid((1, 2, 3, 5), tuple(itertools.product((1, 2, 3, 5), (1, 2, 4))), (1, 2, 4, 8)),
     "breast cancer": Grid((1, 2, 3, 5, 10), tuple(itertools.product((2, 4, 6, 8), (4, 8, 12))), (4, 8, 16)),
-    "digits": Grid((2, 5, 10, 20), tuple(itertools.product((10, 20, 30), (4, 8, 12))), (8, 16, 32)),
-    "MNIST, 50 components": Grid((10, 30), ((20, 24), (30, 30)), (16, 32), (1e-2,)),
+    "digits": Grid((2, 5, 10, 20, 30), tuple(itertools.product((10, 20, 30), (4, 8, 12))), (8, 16, 32)),
+    "MNIST, 50 components": Grid((10, 30), ((20, 24), (30, 30)), (16, 32), (1e-2, 3e-2)),
 }
 
 

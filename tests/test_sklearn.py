@@ -54,10 +54,10 @@ def test_separate_clusters_are_found():
 
 
 def test_clusters_that_overlap_in_space_are_told_apart_by_their_subspaces():
-    X, labels = low_rank(2000)
-    X_new = X[1500:]
-    found = [MemoryMixture(4, 3, random_state=seed).fit(X[:1500]).predict(X_new) for seed in range(3)]
-    assert min(adjusted_rand_score(labels[1500:], labels_found) for labels_found in found) > 0.98
+    X, labels = low_rank(1300)
+    X_new = X[800:]
+    found = [MemoryMixture(4, 3, random_state=seed).fit(X[:800]).predict(X_new) for seed in range(2)]
+    assert min(adjusted_rand_score(labels[800:], labels_found) for labels_found in found) > 0.98
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -67,7 +67,7 @@ def test_the_density_integrates_to_one(noise, rows):
     X = np.concatenate([rng.randn(40, 2) * [1, 30], rng.randn(80, 2) * [2, 20] + [12, 50]])
     mixture = MemoryMixture(2, rows, noise=noise, random_state=0).fit(X)
     widths = ((6, 15 if noise == "global" else 3), (25, 25))
-    axes = [np.linspace(centre - 12 * width, centre + 12 * width, 301) for centre, width in widths]
+    axes = [np.linspace(centre - 12 * width, centre + 12 * width, 201) for centre, width in widths]
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
     cell = np.prod([axis[1] - axis[0] for axis in axes])
     assert np.exp(mixture.score_samples(grid)).sum() * cell == pytest.approx(1, abs=0.01)
@@ -214,7 +214,7 @@ def test_a_warm_start_continues():
     with pytest.warns(match="not converged"):
         bounds = [mixture.fit(X).lower_bound_ for _ in range(4)]
     assert (np.diff(bounds) > 0).all()
-    settled = MemoryMixture(4, 3, warm_start=True, random_state=0).fit(X)
+    settled = MemoryMixture(4, 3, warm_start=True, tol=0.01, random_state=0).fit(X)
     assert settled.fit(X).n_iter_ < 4
     assert settled.set_params(n_clusters=3).fit(X).n_clusters_ == 3
 

@@ -173,7 +173,7 @@ class Search:
     def split(
         self, samples: Samples, fit: Fit, spare: Tensor, worst: Tensor, members: Tensor, generator: torch.Generator
     ) -> Fit | None:
-        """With the members of the worst cluster written into two of their own, it and the spare; None if it has no two."""
+        """With the members of the worst cluster, if it has two, written into two of their own: it, and the spare."""
         if members.sum() < 2:
             return None
         weight = None if samples.weight is None else samples.weight[members]
