@@ -231,19 +231,12 @@ def tables() -> str:
 
 
 def novelty(model: str) -> str:
-    names = {
-        "score": "`Model.score`",
-        "code term": "`WrittenMemory.score`",
-        "bound": "`Model.bound`",
-    }
+    names = {"score": "`Model.score`", "bound": "`Model.bound`"}
+    names["code term"] = "`WrittenMemory.score`"
+    curves = read("novelty.json")["models"][model]["area_under_curve"]
     rows = []
-    for detector, row in read("novelty.json")["models"][model][
-        "area_under_curve"
-    ].items():
-        cells = [
-            f"{cell['mean']:.3f} ± {cell['standard_error']:.3f}"
-            for cell in row.values()
-        ]
+    for detector, row in curves.items():
+        cells = [f"{c['mean']:.3f} ± {c['standard_error']:.3f}" for c in row.values()]
         rows.append([names.get(detector, detector), *cells])
     return table("detector | written | class | crops", rows)
 
@@ -254,7 +247,8 @@ def called_known() -> str:
         for question, row in found["called_known"].items():
             cells = [f"{row[kind]['mean']:.1%}" for kind in ("known", "new", "plain")]
             rows.append([f"{model}, {question}", *cells])
-    return table("memory | should be known | should be new | plain colours", rows)
+    headings = "memory | should be known | should be new | plain colours"
+    return table(headings, rows)
 
 
 def newcomer() -> str:
