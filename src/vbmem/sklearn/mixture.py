@@ -39,7 +39,8 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         n_clusters: H, or "auto": the size with the highest evidence, doubled while it rises, then refined.
         n_rows: K, or 0 for clusters without directions.
         noise: a variance for every "cluster" and feature; for every "feature"; or one for all ("global"), where
-            features have the same unit and the same noise. Unless it is global, each may have a unit of its own.
+            features have the same unit and the same noise. Unless it is global, each may have a unit of its own. Global
+            is safest for few samples, and for columns of few values, which have no density.
         relevance: a variance for every row, so that rows nobody needs vanish; see `relevance_`.
         init: clusters start at the means of a "ward" clustering, of a quick "kmeans", or at "random" samples. "auto" is
             Ward for up to 1,024 samples, else k-means; of several starts, the first.

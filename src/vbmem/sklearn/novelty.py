@@ -27,7 +27,9 @@ class MemoryNovelty(base.OutlierMixin, base.BaseEstimator):  # type: ignore[misc
     outliers.
 
     Args:
-        n_clusters, n_rows, noise, n_init, max_iter, tol, random_state: of the mixture.
+        n_clusters, n_rows, n_init, max_iter, tol, random_state: of the mixture.
+        noise: of the mixture. One for all features tells outliers best where they share a unit, as embeddings do; else
+            scale them, or take "cluster".
         contamination: the share of outliers among the samples written; or "auto", a threshold that one in a hundred new
             samples of the same kind would fall below, from the scores that each fifth of the samples gets from a memory
             of the others.
@@ -44,7 +46,7 @@ class MemoryNovelty(base.OutlierMixin, base.BaseEstimator):  # type: ignore[misc
         n_rows: int = 4,
         *,
         contamination: float | Literal["auto"] = "auto",
-        noise: Noise = "cluster",
+        noise: Noise = "global",
         n_init: int = 1,
         max_iter: int = 200,
         tol: float = 1e-3,
@@ -141,7 +143,7 @@ class MemoryOutliers(MemoryNovelty):
         n_rows: int = 4,
         *,
         contamination: float | Literal["auto"] = 0.1,
-        noise: Noise = "cluster",
+        noise: Noise = "global",
         n_init: int = 1,
         max_iter: int = 200,
         tol: float = 1e-3,
