@@ -219,6 +219,35 @@ def estimator() -> str:
     return table(headings, rows)
 
 
+def better_writes() -> str:
+    rows = []
+    for write in read("better_writes/test_mixture.json")["writes"]:
+        posterior = "factorised" if write.get("factorised") else "joint"
+        if not write.get("factorised") and write.get("expand", True):
+            posterior = "joint, expanded"
+        start = write["start"]
+        if "starts" in write:
+            start += f", best of {write['starts']}"
+        gain = f"{write['gain']:+.1f} ± {write['gain_error']:.1f}"
+        numbers = (
+            f"{write[name]:.1f}"
+            for name in ("memory_bound", "spread_over_seeds", "image_bound")
+        )
+        rows.append([posterior, start, str(write["iterations"]), *numbers, gain])
+    headings = "posterior | start | iterations | memory | spread | pictures | gain"
+    return table(headings, rows)
+
+
+def living() -> str:
+    rows = []
+    for entry in read("living.json")["living"]:
+        names = ("update", "forget", "merge", "merge, as many clusters")
+        sizes = [f"{entry['frames']}, {entry['clusters']}", entry["prior"]]
+        rows.append([*sizes, *(f"{entry[name]:+.2f}" for name in names)])
+    headings = "frames, clusters | prior | update | forget | merge | as many clusters"
+    return table(headings, rows)
+
+
 def tables() -> str:
     """Estimators on real tables: nats a sample in the mean over splits."""
     real = read("estimator.json")["real"]
@@ -231,19 +260,12 @@ def tables() -> str:
 
 
 def novelty(model: str) -> str:
-    names = {
-        "score": "`Model.score`",
-        "code term": "`WrittenMemory.score`",
-        "bound": "`Model.bound`",
-    }
+    names = {"score": "`Model.score`", "bound": "`Model.bound`"}
+    names["code term"] = "`WrittenMemory.score`"
+    curves = read("novelty.json")["models"][model]["area_under_curve"]
     rows = []
-    for detector, row in read("novelty.json")["models"][model][
-        "area_under_curve"
-    ].items():
-        cells = [
-            f"{cell['mean']:.3f} ± {cell['standard_error']:.3f}"
-            for cell in row.values()
-        ]
+    for detector, row in curves.items():
+        cells = [f"{c['mean']:.3f} ± {c['standard_error']:.3f}" for c in row.values()]
         rows.append([names.get(detector, detector), *cells])
     return table("detector | written | class | crops", rows)
 
@@ -254,7 +276,8 @@ def called_known() -> str:
         for question, row in found["called_known"].items():
             cells = [f"{row[kind]['mean']:.1%}" for kind in ("known", "new", "plain")]
             rows.append([f"{model}, {question}", *cells])
-    return table("memory | should be known | should be new | plain colours", rows)
+    headings = "memory | should be known | should be new | plain colours"
+    return table(headings, rows)
 
 
 def newcomer() -> str:
@@ -274,6 +297,8 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/write.json scaling": scaling,
     "results/write_cuda.json": write_cuda,
     "results/train_step.json": train_step,
+    "results/better_writes": better_writes,
+    "results/living.json": living,
     "results/estimator.json": estimator,
     "results/estimator.json real": tables,
     "results/novelty.json cifar10-mixture": lambda: novelty("cifar10-mixture"),

@@ -23,8 +23,8 @@ from vbmem.memory import (
     TreeMemory,
 )
 from vbmem.memory import engine as steps
-from vbmem.memory.state import Prior, Statistics
 from vbmem.memory.starting import Start
+from vbmem.memory.state import Prior, Statistics
 from vbmem.memory.writing import VariationalMemory
 
 
