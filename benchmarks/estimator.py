@@ -180,6 +180,7 @@ def main() -> None:
             show(f"{name}, {len(X):,} x {X.shape[1]}", real[name])
         synthetic = [compare(*size) for size in ([(2_000, 32)] if options.quick else [(10_000, 64)])]
     arguments = f"--splits {options.splits}" + " --data-dir DIR" * (options.data_dir is not None)
+    arguments += f" --out {options.out}" * (options.out is not None)
     provenance = {"command": f"python benchmarks/estimator.py {arguments}", "hardware": "one CPU core"}
     versions = {"torch": torch.__version__, "sklearn": sklearn.__version__, "threads": 1}
     emit({"provenance": provenance, **versions, "real": real, "results": synthetic}, options.out)
