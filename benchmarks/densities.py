@@ -82,10 +82,7 @@ def sampled(codes: Tensor, mean: Tensor, cov: Tensor, samples: int) -> tuple[Ten
 def clusters_of(memory: MixtureMemory, codes: Tensor) -> tuple[Tensor, Tensor]:
     """R~ and U~ of an episode written into memory."""
     state, _ = memory.write(codes, generator=torch.Generator().manual_seed(0))
-    mean = torch.cat([state.row_mean, state.loc_mean.unsqueeze(-2)], -2)
-    cov = torch.zeros(*mean.shape[:-1], mean.shape[-2], dtype=mean.dtype)
-    cov[..., :-1, :-1], cov[..., -1, -1] = state.row_cov, state.loc_var
-    return mean, cov
+    return state.row_mean, state.row_cov
 
 
 def main() -> None:
