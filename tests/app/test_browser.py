@@ -205,7 +205,7 @@ def test_the_first_visit_shows_something_in_every_tab(page: Page, tmp_path: Path
     counts(page.locator("#memory tbody tr"), 6)
 
     go(page, "Keep")
-    shows(page.locator("#keep"), "64 pictures in 34 kB, written by cifar10-mixture")
+    shows(page.locator("#keep"), "64 pictures in 69 kB, written by cifar10-mixture")
     with page.expect_download() as download:
         page.locator("#save").click()
     assert download.value.suggested_filename == "pictures.memory"
