@@ -218,7 +218,7 @@ def test_the_first_visit_shows_something_in_every_tab(page: Page, tmp_path: Path
     go(page, "Keep")
     shows(page.locator("#keep"), "Nothing is written yet")
     upload(page, "#load", saved)
-    shows(page.locator("#memory"), "34 kB")
+    shows(page.locator("#memory"), "69 kB")
     counts(page.locator("#memory tbody tr"), 6)
     go(page, "Resize")
     shows(page.locator("#curve"), "are not here")
