@@ -27,7 +27,12 @@ class MemoryNovelty(base.OutlierMixin, base.BaseEstimator):  # type: ignore[misc
     outliers.
 
     Args:
-        n_clusters, n_rows, n_init, max_iter, tol, random_state: of the mixture.
+        n_clusters: of the mixture.
+        n_rows: of the mixture.
+        n_init: of the mixture.
+        max_iter: of the mixture.
+        tol: of the mixture.
+        random_state: of the mixture.
         noise: of the mixture. One for all features tells outliers best where they share a unit, as embeddings do; else
             scale them, or take "cluster".
         contamination: the share of outliers among the samples written; or "auto", a threshold that one in a hundred new
@@ -128,7 +133,13 @@ class MemoryOutliers(MemoryNovelty):
     them and 0 for all else.
 
     Args:
-        n_clusters, n_rows, noise, n_init, max_iter, tol, random_state: of the mixture.
+        n_clusters: of the mixture.
+        n_rows: of the mixture.
+        noise: of the mixture.
+        n_init: of the mixture.
+        max_iter: of the mixture.
+        tol: of the mixture.
+        random_state: of the mixture.
         contamination: the share of outliers among the samples written, or "auto", as there.
 
     Attributes:
