@@ -435,3 +435,11 @@ def test_the_manners_of_pyod():
     assert detector.get_params()["contamination"] == 0.05
     assert MemoryOutliers().contamination == 0.1
     assert len(detector.partial_fit(X[:50]).decision_scores_) == 50
+
+
+def test_a_long_episode_is_written_to_its_end():
+    X = np.random.RandomState(0).randn(1, 5000, 2)
+    X[0, 3000:] += 9
+    (mixture,) = MemoryMixture(2, 0, noise="global", random_state=0).fit_episodes(X)
+    assert sorted(mixture.weights_) == pytest.approx([0.4, 0.6], abs=0.01)
+    assert float(mixture._fit.sums.count.sum()) == pytest.approx(5000)

@@ -69,7 +69,7 @@ def test_the_noise_is_the_best_there_is(noise):
     memory: Any = first_prior(MixtureMemory(6, 2, 3), noise, codes)
     state, _ = memory.write(codes, 5, generator=seeded())
     addresses, sums = engine.local_step(codes, state, memory.prior(codes))
-    best = best_noise(memory, state, sums)
+    best = best_noise(memory, state, sums, memory.prior(codes))
 
     def bound(noise_var):
         grown = noise_var.mean() / memory.noise_var.mean()
@@ -184,6 +184,13 @@ def test_weights_follow_the_use_of_the_clusters():
 def test_what_cannot_be_fitted_is_told(arguments, message):
     with pytest.raises(ValueError, match=message):
         MixtureMemory(3, 1, 2).fit_prior(normal(5, 3), **arguments)
+
+
+def test_a_constant_feature_does_not_set_the_scale():
+    codes = 1e-5 * normal(100, 8)
+    plain = MixtureMemory.for_codes(codes, 0, 2, generator=seeded())
+    padded = MixtureMemory.for_codes(torch.cat([codes, torch.zeros_like(codes[:, :1])], -1), 0, 2, generator=seeded())
+    assert float(padded.noise_var) == pytest.approx(float(plain.noise_var) * 8 / 9, rel=0.05)
 
 
 def test_nothing_but_copies_can_still_be_fitted():

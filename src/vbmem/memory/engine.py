@@ -164,21 +164,26 @@ def residual(sums: Statistics, state: MemoryState, prior: Prior) -> Tensor:
     return sums.code_square + explained
 
 
+def log_likelihood(sums: Statistics, state: MemoryState, prior: Prior) -> Tensor:
+    """E log p(z | y, M) of the frames that the statistics are of, [..]."""
+    # What the uncertainty of the rows adds to the squared error is in units of the noise.
+    spread = state.row_mean.shape[-1] * (state.row_cov * sums.weight_outer).sum((-1, -2)).sum(-1) / prior.noise_scale
+    logdet = (sums.count * (2 * math.pi * prior.noise_var).log().sum(-1)).sum(-1)
+    error = (residual(sums, state, prior) / prior.noise_var).sum((-1, -2))
+    return -0.5 * (error + spread + logdet)
+
+
 def bound(sums: Statistics, state: MemoryState, addresses: Addresses, prior: Prior) -> Bound:
     """The evidence lower bound (paper, appendix A), every expectation in closed form; terms of shape [..].
 
     Holds for any state and addresses, optimal or not, with the statistics of those addresses.
     """
-    rows, (clusters, _, code_size) = state.rows, state.row_mean.shape[-3:]
-    # What the uncertainty of the rows adds to the squared error, which is in units of the noise.
-    spread = code_size * (state.row_cov * sums.weight_outer).sum((-1, -2)).sum(-1) / prior.noise_scale
-    logdet = (sums.count * (2 * math.pi * prior.noise_var).log().sum(-1)).sum(-1)
-    error = (residual(sums, state, prior) / prior.noise_var).sum((-1, -2))
+    rows, clusters = state.rows, state.row_mean.shape[-3]
     _, weight_logdet = inverse_and_logdet(addresses.weight_cov, "the covariance of the addressing weights")
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1)[..., :rows].sum(-1)
     kl_rows, kl_locations = kl_memory(state, prior)
     return Bound(
-        log_likelihood=-0.5 * (error + spread + logdet),
+        log_likelihood=log_likelihood(sums, state, prior),
         kl_codes=None,
         kl_assignments=prior.choice.kl(addresses.assignment) + prior.choice.divergence(clusters, sums.count),
         kl_weights=0.5 * (traces - sums.count * (weight_logdet + rows)).sum(-1),

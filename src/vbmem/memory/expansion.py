@@ -32,12 +32,12 @@ def best_change(sums: Statistics, state: MemoryState, prior: Prior) -> tuple[Ten
     rows, outer = state.rows, sums.weight_outer
     change = torch.eye(outer.shape[-1], dtype=outer.dtype, device=outer.device).expand_as(outer).clone()
     back = change.clone()
-    # What the divergence of M from its prior weighs with U_0^-1: E[M (Psi / s)^-1 M'], the location less its mean.
+    # What the divergence of M from its prior weighs with U_0^-1; of the location, around the prior's mean.
     mean = state.row_mean
     if prior.located:
         mean = below(state.factor_mean, state.loc_mean - prior.row_mean[..., -1, :])
-    gram = mean * (prior.noise_scale / prior.noise_var).unsqueeze(-2) @ mean.mT + mean.shape[-1] * state.row_cov
-    if prior.located and not prior.factorised:
+    gram = _second_moments(mean, state.row_cov, prior)
+    if prior.joint:
         shift = best_shift(outer, gram, prior.row_precision[..., -1, -1])
         change[..., :rows, -1], back[..., :rows, -1] = -shift, shift
         outer, gram = change @ outer @ change.mT, back.mT @ gram @ back
@@ -92,7 +92,12 @@ def principal_axes(state: MemoryState, prior: Prior) -> Tensor:
     clusters of sorted eigenvalues majorises that of any diagonals (Ky Fan), and the sum of its logarithms is least.
     """
     rows, mean = state.rows, state.factor_mean
-    gram = mean * (prior.noise_scale / prior.noise_var).unsqueeze(-2) @ mean.mT + mean.shape[-1] * state.factor_cov
+    gram = _second_moments(mean, state.factor_cov, prior)
     change = torch.eye(state.row_cov.shape[-1], dtype=gram.dtype, device=gram.device).expand_as(state.row_cov).clone()
     change[..., :rows, :rows] = torch.linalg.eigh(gram)[1].flip(-1).mT
     return change
+
+
+def _second_moments(mean: Tensor, cov: Tensor, prior: Prior) -> Tensor:
+    """E[M (Psi / s)^-1 M'] of rows with this mean and covariance, [.., H, J, J]."""
+    return mean * (prior.noise_scale / prior.noise_var).unsqueeze(-2) @ mean.mT + mean.shape[-1] * cov

@@ -64,20 +64,16 @@ def fit(
     else:
         codes = Stream(codes, memory.code_size)
         sample = codes.sample(SEED_FRAMES, generator)
-    centre, scale = _moments(codes, mask)
-    if noise == "global":
-        scale = scale.square().mean().sqrt()
+    centre, scale = _measure(codes, mask, noise)
     if not memory.located:
         centre = torch.zeros_like(centre)
 
-    def local_pass(memory: VariationalMemory, state: MemoryState) -> tuple[Statistics, Tensor]:
-        parts = [memory.local_step(state, (part - centre) / scale, counts) for part, counts in _pieces(codes, mask)]
-        sums, locals_ = zip(*parts, strict=True)
-        return functools.reduce(operator.add, sums), torch.stack(locals_).sum(0)
+    def standard_pass(memory: VariationalMemory, state: MemoryState) -> tuple[Statistics, Tensor]:
+        return local_pass(memory, state, (((part - centre) / scale, counts) for part, counts in pieces(codes, mask)))
 
     standard = first_prior(memory, noise, sample)
     state = standard.first_state((sample - centre) / scale, start, mask, generator)
-    return rescaled(climb(standard, state, local_pass, **how).memory, centre, scale)
+    return rescaled(climb(standard, state, standard_pass, **how).memory, centre, scale)
 
 
 def rescaled(memory: VariationalMemory, centre: Tensor, scale: Tensor) -> VariationalMemory:
@@ -94,10 +90,10 @@ def rescaled(memory: VariationalMemory, centre: Tensor, scale: Tensor) -> Variat
 
 def first_prior(memory: VariationalMemory, noise: Noise, like: Tensor) -> VariationalMemory:
     """The memory with a prior for codes of mean 0 and variance 1, in the proportions of the paper's mixture."""
-    shape = {"global": (), "feature": (memory.code_size,), "cluster": (memory.layout[0], memory.code_size)}[noise]
     row_var = 0.4 / max(memory.layout[1], 1)
+    noise_var = like.new_full(memory.noise_shape(noise), 0.2)
     return memory.with_scales(
-        noise_var=like.new_full(shape, 0.2), row_var=row_var, row_mean=0.0, loc_var=0.4, loc_mean=like.new_zeros(())
+        noise_var=noise_var, row_var=row_var, row_mean=0.0, loc_var=0.4, loc_mean=like.new_zeros(())
     )
 
 
@@ -133,7 +129,7 @@ def climb(
         previous = total
         state = engine.global_step(sums, state, prior)
         memory, state = refit(memory, state, sums, relevance=relevance)
-        if prior.located and not prior.factorised:
+        if prior.joint:
             change, back = expansion.best_change(sums, state, memory.prior(state.row_mean))
             state = expansion.turned(state, back)
             if follow is not None:
@@ -155,7 +151,7 @@ def refit(
     units of the noise.
     """
     before = memory.prior(state.row_mean)
-    memory = memory.with_scales(noise_var=best_noise(memory, state, sums))
+    memory = memory.with_scales(noise_var=best_noise(memory, state, sums, before))
     prior = memory.prior(state.row_mean)
     grown = prior.noise_scale / before.noise_scale
     state = replace(state, row_cov=state.row_cov * grown)
@@ -189,14 +185,13 @@ def _best_var(prior: Prior, state: MemoryState) -> Tensor:
     return var.clamp_min(FLOOR * prior.noise_scale)
 
 
-def best_noise(memory: VariationalMemory, state: MemoryState, sums: Statistics) -> Tensor:
+def best_noise(memory: VariationalMemory, state: MemoryState, sums: Statistics, prior: Prior) -> Tensor:
     """psi_hc = (sum_t theta E(z_c - r_c'w~)^2 + (r_c - r_0c)' U_0^-1 (r_c - r_0c)) / n_h, U and R held; r_c is a column
     of R, U_0 in units of the noise. Over clusters and features both are summed, where they share it.
 
     The second term is the rows' own share, since p(M) and q(M) scale with the noise. Where each cluster has its own,
     p(psi) is an inverse gamma; see `log_noise_prior`.
     """
-    prior = memory.prior(state.row_mean)
     shift = state.row_mean - prior.row_mean
     pull = prior.noise_scale * (shift * (prior.row_precision @ shift)).sum(-2)  # [.., H, C]
     count = sums.count
@@ -232,20 +227,30 @@ def _noise_rate(noise_var: Tensor) -> Tensor:
     return SHAPE / (1 / noise_var).mean(0)
 
 
-def _pieces(codes: Tensor | Stream, mask: Tensor | None) -> Iterable[tuple[Tensor, Tensor | None]]:
+Pieces = Iterable[tuple[Tensor, Tensor | None]]
+
+
+def pieces(codes: Tensor | Stream, mask: Tensor | None, size: int = CHUNK) -> Pieces:
     """One pass over the codes, a chunk of frames [.., n, C] at a time, with its mask."""
     if isinstance(codes, Stream):
         return ((chunk, None) for chunk in codes)
-    masks = itertools.repeat(None) if mask is None else mask.split(CHUNK, -1)
-    return zip(codes.split(CHUNK, -2), masks, strict=False)
+    masks = itertools.repeat(None) if mask is None else mask.split(size, -1)
+    return zip(codes.split(size, -2), masks, strict=False)
 
 
-def _moments(codes: Tensor | Stream, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of every feature over all frames, [C]; 1 where it is constant."""
-    first = next(iter(_pieces(codes, mask)))[0]
+def local_pass(memory: VariationalMemory, state: MemoryState, parts: Pieces) -> tuple[Statistics, Tensor]:
+    """A local step over all codes, as `climb` wants it; the bound in float64."""
+    sums, local = zip(*(memory.local_step(state, codes, mask) for codes, mask in parts), strict=True)
+    return functools.reduce(operator.add, sums), torch.stack(local).double().sum(0)
+
+
+def _measure(codes: Tensor | Stream, mask: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor]:
+    """Mean of every feature over all frames, [C], and standard deviation: of each, [C], or, where the noise is to be
+    the same everywhere, of all together, []. It is 1 where nothing varies."""
+    first = next(iter(pieces(codes, mask)))[0]
     count, total, square = 0.0, *first.new_zeros(2, first.shape[-1], dtype=torch.float64)
     origin = first.reshape(-1, first.shape[-1])[0].double().nan_to_num()  # near the codes, so that nothing cancels
-    for part, counts in _pieces(codes, mask):
+    for part, counts in pieces(codes, mask):
         weights = torch.ones_like(part[..., 0]) if counts is None else counts.to(part)
         shifted = (part.double() - origin).where((weights > 0).unsqueeze(-1), 0)
         weighted = weights.unsqueeze(-1) * shifted
@@ -257,6 +262,8 @@ def _moments(codes: Tensor | Stream, mask: Tensor | None) -> tuple[Tensor, Tenso
     mean = total / count
     var = square / count - mean.square()
     rounding = (8 * torch.finfo(first.dtype).eps * (mean + origin)).square()
+    if noise == "global":
+        var, rounding = var.mean(), rounding.mean()
     return (mean + origin).to(first), torch.where(var > rounding, var, 1).sqrt().to(first)
 
 

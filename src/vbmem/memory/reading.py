@@ -87,9 +87,12 @@ class Memory(ABC):
         check_shape("row_var", self.row_var, *(self.rows, self.rows) if matrix else (self.rows,))
         check_shape("row_mean", self.row_mean, self.rows, self.code_size)
 
+    def noise_shape(self, noise: Noise) -> tuple[int, ...]:
+        """Of noise_var: one for all, for every feature, or for every cluster and feature."""
+        return {"global": (), "feature": (self.code_size,), "cluster": (self.layout[0], self.code_size)}[noise]
+
     def _check_noise(self) -> None:
-        shapes = {"global": (), "feature": (self.code_size,), "cluster": (self.layout[0], self.code_size)}
-        known = [shapes[noise] for noise in self._noises]
+        known = [self.noise_shape(noise) for noise in self._noises]
         shape = tuple(self.noise_var.shape) if isinstance(self.noise_var, Tensor) else ()
         if shape not in known:
             others = " or ".join(str(list(other)) for other in known[1:])

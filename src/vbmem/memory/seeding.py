@@ -24,8 +24,7 @@ def next_seed(
     `squares` [.., T] are |z|^2. Drawing from weights is arg max(log weight + Gumbel noise); where all are 0 the draw
     is uniform.
     """
-    tiny = torch.finfo(codes.dtype).tiny
-    chosen = _keep(distance.clamp_min(tiny).log() + _gumbel(distance, generator), mask).argmax(-1, keepdim=True)
+    chosen = _draws(distance, mask, generator).argmax(-1, keepdim=True)
     seed = take(codes, chosen)  # [.., 1, C]
     to_seed = squares - 2 * (codes @ seed.mT).squeeze(-1) + seed.square().sum(-1)
     # A seed's distance to itself is rounding noise: make it nothing, so that it is not drawn again.
@@ -44,10 +43,12 @@ def kmeans_plus_plus(
     """k-means++ seeds (Arthur & Vassilvitskii 2007): [.., T, C] -> [.., count, C].
 
     The first is a frame drawn uniformly, each further one with probability proportional to its squared distance to
-    the nearest seed so far.
+    the nearest seed so far. `next_seed` may be another rule, or compiled.
     """
     squares = codes.square().sum(-1)
     distance = torch.full_like(squares, torch.finfo(codes.dtype).max)
+    if mask is not None:
+        distance = distance.where(mask, 0.0)
     seeds: list[Tensor] = []
     for _ in range(count):
         seed, distance = next_seed(codes, squares, distance, mask, generator)
@@ -66,9 +67,7 @@ def greedy_seed(
 
     The masked frames are finite here, and their distances 0.
     """
-    tiny = torch.finfo(codes.dtype).tiny
-    score = _keep(distance.clamp_min(tiny).log() + _gumbel(distance, generator), mask)
-    score, chosen = score.topk(min(CANDIDATES, codes.shape[-2]), dim=-1)  # [.., n]
+    score, chosen = _draws(distance, mask, generator).topk(min(CANDIDATES, codes.shape[-2]), dim=-1)  # [.., n]
     seeds = take(codes, chosen)  # [.., n, C]
     to_seeds = squares.unsqueeze(-2) - 2 * seeds @ codes.mT + seeds.square().sum(-1, keepdim=True)
     to_seeds = to_seeds.scatter(-1, chosen.unsqueeze(-1), 0.0).clamp_min(0)
@@ -101,15 +100,7 @@ def kmeans_means(
     may be compiled, but not given a generator then.
     """
     codes, centre, mask = centred(codes, mask)
-    squares = codes.square().sum(-1)
-    distance = torch.full_like(squares, torch.finfo(codes.dtype).max)
-    if mask is not None:
-        distance = distance.where(mask, 0.0)
-    seeds: list[Tensor] = []
-    for _ in range(count):
-        seed, distance = next_seed(codes, squares, distance, mask, generator)
-        seeds.append(seed)
-    means = torch.cat(seeds, dim=-2)
+    means = kmeans_plus_plus(codes, count, mask, generator, next_seed)
     if most is not None:  # out of reach of all frames
         surplus = torch.arange(count, device=codes.device) >= most
         means = means.masked_fill(surplus.unsqueeze(-1), torch.finfo(means.dtype).max ** 0.25)
@@ -128,6 +119,12 @@ def random_frames(
     frames = codes.shape[-2] if mask is None else mask.sum(-1, keepdim=True).clamp_min(1)
     turn = torch.arange(count, device=codes.device).expand(*order.shape[:-1], count) % frames
     return take(codes, order.gather(-1, turn))
+
+
+def _draws(distance: Tensor, mask: Tensor | None, generator: torch.Generator | None) -> Tensor:
+    """Scores [.., T], the largest of which are frames drawn with probability proportional to `distance`."""
+    log_weight = distance.clamp_min(torch.finfo(distance.dtype).tiny).log()
+    return _keep(log_weight + _gumbel(distance, generator), mask)
 
 
 def _gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:

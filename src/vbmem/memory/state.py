@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 class TensorRecord:
     """A frozen dataclass whose tensor fields can be mapped over together."""
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name."""
+        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        changes = {f.name: function(value) for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+        changes: dict[str, Any] = {name: function(tensor) for name, tensor in self.tensors().items()}
         return replace(self, **changes)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
@@ -53,6 +57,11 @@ class Prior(TensorRecord):
     factorised: bool  # q(M, b) = q(M) q(b), as in the paper
     round: bool  # of the factor rows R_0 = 0 and U_0 = u I, so that the prior is the same after a rotation of w
     choice: Choice  # p(s)
+
+    @property
+    def joint(self) -> bool:
+        """Whether q(M, b) is one matrix, of factors and a location."""
+        return self.located and not self.factorised and self.row_mean.shape[-2] > 1
 
     @classmethod
     def of(

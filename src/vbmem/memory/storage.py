@@ -31,7 +31,7 @@ def write_memory(
     path: Path, memory: Memory, state: MemoryState, more: dict[str, Tensor], more_metadata: dict[str, str]
 ) -> None:
     """A memory file with `more` in it, under names of their own."""
-    tensors = {"state.row_mean": state.row_mean, "state.row_cov": state.row_cov} | more
+    tensors = {f"state.{name}": tensor for name, tensor in state.tensors().items()} | more
     numbers: dict[str, Any] = {}
     for name, value in memory.config().items():
         if isinstance(value, Tensor):

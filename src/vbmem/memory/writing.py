@@ -85,7 +85,7 @@ class VariationalMemory(StartingMemory):
             _warn_of_scale(parts, prior, weights)
         state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:
-            expand = prior.located and not prior.factorised and not training
+            expand = prior.joint and not training
         state, addresses = self.iterate(parts, state, prior, weights, steps, tol, expand)
         state = state.translate(centre)
         if starts == 1:
@@ -178,12 +178,11 @@ class VariationalMemory(StartingMemory):
         if not isinstance(start, MemoryState):
             frames = stream.sample(SEED_FRAMES, generator)
         state = self.start_state(self.split(frames) - centre, prior, centre, start, None, generator)
-        expand = prior.located and not prior.factorised
         for step in track(range(steps), "writing", progress):
             parts = (engine.local_step(self.split(chunk) - centre, state, prior) for chunk in stream)
             sums = functools.reduce(operator.add, (part for _, part in parts))
             state = engine.global_step(sums, state, prior)
-            if expand and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
+            if prior.joint and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
         return state.translate(centre)
 
@@ -202,8 +201,9 @@ class VariationalMemory(StartingMemory):
             mask = self.lift(mask, -2)
             parts = parts.where((mask > 0).unsqueeze(-1), 0)
         addresses, sums = engine.local_step(parts, state, prior, mask)
-        bound = engine.bound(sums, state, addresses, prior).total
-        return sums, self.reduce(bound, -1) + self.divergence(state)
+        bound = engine.bound(sums, state, addresses, prior)
+        paid_once = bound.kl_rows + bound.kl_locations + prior.choice.divergence(self.layout[0], sums.count)
+        return sums, self.reduce(bound.total + paid_once, -1)
 
     @full_precision
     def global_step(self, state: MemoryState, sums: Statistics) -> MemoryState:

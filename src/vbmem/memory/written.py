@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -56,8 +56,7 @@ class WrittenMemory:
         fingerprint: str = "",
     ) -> Self:
         """Write the codes [T, C] of one episode into an empty memory; the arguments are those of its `write`."""
-        if codes.ndim != 2:
-            raise ValueError(f"codes must be those of one episode, [T, C], got {list(codes.shape)}")
+        _check_episode(codes, memory)
         state, _ = memory.write(codes.detach(), iterations, generator=generator)
         state = state.detach()
         sums, choice = _known_of(memory, state, codes)
@@ -76,9 +75,9 @@ class WrittenMemory:
 
     @property
     def nbytes(self) -> int:
-        tensors = [self.state.row_mean, self.state.row_cov, *self.choice.tensors().values()]
+        tensors = [*self.state.tensors().values(), *self.choice.tensors().values()]
         if self.sums is not None:
-            tensors += [getattr(self.sums, f.name) for f in fields(self.sums)]
+            tensors += self.sums.tensors().values()
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def sample(
@@ -130,6 +129,7 @@ class WrittenMemory:
             keep: how much the frames before still count. Below 1 they fade with every update: a memory of an endless
                 stream, which follows it.
         """
+        _check_episode(codes, self.empty)
         if not 0 < keep <= 1:
             raise ValueError(f"keep must lie above 0 and not above 1, got {keep}")
         past = self._require_sums().map(lambda tensor: keep * tensor)
@@ -157,6 +157,7 @@ class WrittenMemory:
         frames of the last write or update; those of an earlier one are addressed as they would be now. No guarantee of
         privacy: the frames had their part in where the clusters of all others lie.
         """
+        _check_episode(codes, self.empty)
         if len(codes) >= self.frames:
             raise ValueError(f"this memory holds {self.frames} frames, of which {len(codes)} cannot be forgotten")
         sums, choice = _known_of(self.empty, self.state, codes)
@@ -215,7 +216,7 @@ class WrittenMemory:
         written = {name: getattr(self, name) for name in names}
         tensors = {CHOICE + name: tensor for name, tensor in self.choice.tensors().items()}
         if self.sums is not None:
-            tensors |= {SUMS + f.name: getattr(self.sums, f.name) for f in fields(self.sums)}
+            tensors |= {SUMS + name: tensor for name, tensor in self.sums.tensors().items()}
         write_memory(Path(path), self.empty, self.state, tensors, {"written": json.dumps(written)})
 
     @classmethod
@@ -256,8 +257,19 @@ def _same_for_all_clusters(mine: Prior, theirs: Prior) -> bool:
 
 def _known_of(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> tuple[Statistics, PrefixCounts]:
     """Of codes [T, C] addressed by a state: their sums, in float64, and the use of the clusters."""
-    check_codes(codes, memory.code_size)
     parts = memory.split(codes.detach().double())
     addresses, sums = engine.local_step(parts, state.to(torch.float64), memory.prior(parts))
-    theta = memory.with_partitions(addresses.assignment.to(codes.dtype), -3)  # [G, T, H]
-    return sums, PrefixCounts.of(theta, memory.choice.log_prior(theta.shape[-1], theta).softmax(-1))
+    return sums, usage_of(memory, addresses.assignment.to(codes.dtype))
+
+
+def usage_of(memory: VariationalMemory, assignment: Tensor) -> PrefixCounts:
+    """The use of the clusters by the frames of one episode, q(s) [T, H], of the tree [G, T, H]."""
+    theta = memory.with_partitions(assignment, -3)
+    return PrefixCounts.of(theta, memory.choice.log_prior(theta.shape[-1], theta).softmax(-1))
+
+
+def _check_episode(codes: Tensor, memory: VariationalMemory) -> None:
+    """Codes of one episode, [T, C]."""
+    check_codes(codes, memory.code_size)
+    if codes.ndim != 2:
+        raise ValueError(f"codes must be those of one episode, [T, C], got {list(codes.shape)}")

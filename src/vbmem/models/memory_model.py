@@ -51,9 +51,7 @@ class MemoryModel(CodedModel):
         super().__init__(config, frame, fixed_var)
         self.memory = memory
         self.memory.warns = False
-        self.waits = (
-            memory.located and not memory.factorised and memory.layout[1] > 0
-        )  # for the best rotation of its weights
+        self.waits = memory.prior(torch.zeros(())).joint  # for the best rotation of its weights
         self.iterations = config.iterations or self.memory.default_iterations
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:

@@ -6,8 +6,7 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
-from vbmem.memory.prefixes import PrefixCounts
-from vbmem.memory.written import WrittenMemory
+from vbmem.memory.written import WrittenMemory, usage_of
 from vbmem.nets import FrameFormat
 
 FOLDS = 4
@@ -53,8 +52,7 @@ def known_from(memory: WrittenMemory, reference: WrittenMemory | None, codes: Te
     states, addresses = empty.write(codes[kept], max(3, iterations // 3), generator=generator)
     scores = []
     for i, left_out in enumerate(order):
-        theta = empty.with_partitions(addresses.assignment[i], -3)  # [G, T, H]
-        choice = PrefixCounts.of(theta, empty.choice.log_prior(theta.shape[-1], theta).softmax(-1))
+        choice = usage_of(empty, addresses.assignment[i])
         part = replace(memory, state=states.map(itemgetter(i)), choice=choice)
         scores.append((_knows if reference else WrittenMemory.score)(part, codes[left_out]))
     found = torch.cat(scores)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,13 +54,9 @@ def _explained(sums: Statistics, state: MemoryState, prior: Prior) -> Tensor:
 
     E log p(z | y, M) + E log p(s) - E |w|^2 / 2,  [..]
     """
-    clusters, _, size = state.row_mean.shape[-3:]
-    error = (engine.residual(sums, state, prior) / prior.noise_var).sum((-1, -2))
-    spread = size / prior.noise_scale * (state.row_cov * sums.weight_outer).sum((-1, -2, -3))
-    logdet = (sums.count * (2 * math.pi * prior.noise_var).log().sum(-1)).sum(-1)
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1)[..., : state.rows].sum((-1, -2))
-    chosen = (sums.count * prior.choice.log_prior(clusters, sums.count)).sum(-1)
-    return chosen - 0.5 * (error + spread + logdet + traces)
+    chosen = (sums.count * prior.choice.log_prior(sums.count.shape[-1], sums.count)).sum(-1)
+    return engine.log_likelihood(sums, state, prior) + chosen - 0.5 * traces
 
 
 class Samples:
@@ -72,11 +67,7 @@ class Samples:
 
     def local_pass(self, memory: VariationalMemory, state: MemoryState) -> tuple[Statistics, Tensor]:
         """A local step over all samples, as `fitting.climb` wants it."""
-        weights = [None] * len(self.codes) if self.weight is None else self.weight.split(CHUNK, -1)
-        chunks = zip(self.codes.split(CHUNK, -2), weights, strict=False)
-        parts = [memory.local_step(state, chunk, weight) for chunk, weight in chunks]
-        sums = functools.reduce(operator.add, (part for part, _ in parts))
-        local = torch.stack([bound.double() for _, bound in parts]).sum(0)
+        sums, local = fitting.local_pass(memory, state, fitting.pieces(self.codes, self.weight, CHUNK))
         if self.past is None:
             return sums, local
         past = self.past.constant + _explained(self.past.sums, state, memory.prior(state.row_mean))
