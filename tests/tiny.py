@@ -32,9 +32,19 @@ MEMORY_MODELS: dict[str, MemoryConfig] = {
     "gaussian": MemoryConfig("gaussian", code_size=4, rows=2, iterations=6, filters=8, style="basic"),
     "categorical": MemoryConfig("categorical", code_size=4, rows=3, filters=8, style="basic"),
     "shifted": MemoryConfig("shifted", code_size=4, rows=2, iterations=6, filters=8, factorised=True),
-    "mixture": MemoryConfig("mixture", code_size=4, rows=2, clusters=3, iterations=4, filters=8, factorised=True),
+    "mixture": MemoryConfig(
+        "mixture", code_size=4, rows=2, clusters=3, iterations=4, filters=8, factorised=True, learned_code_var=False
+    ),
     "tree": MemoryConfig(
-        "tree", code_size=6, rows=2, clusters=3, partitions=2, iterations=4, filters=8, factorised=True
+        "tree",
+        code_size=6,
+        rows=2,
+        clusters=3,
+        partitions=2,
+        iterations=4,
+        filters=8,
+        factorised=True,
+        learned_code_var=False,
     ),
 }
 MODELS: dict[str, Any] = {  # settings of every kind, which have few fields in common

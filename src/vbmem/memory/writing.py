@@ -53,8 +53,9 @@ class VariationalMemory(StartingMemory):
         tol: float | None = None,
         starts: int = 1,
         expand: bool | None = None,
+        gradient_iterations: int | None = None,
     ) -> tuple[MemoryState, Addresses]:
-        """Write episodes into memory, each on its own, in closed form; differentiable through all iterations.
+        """Write episodes into memory, each on its own, in closed form; differentiable.
 
         Args:
             codes: [.., T, C], one or many episodes.
@@ -72,6 +73,7 @@ class VariationalMemory(StartingMemory):
             starts: write this many times, all in one batch, and keep the best of each episode.
             expand: after every global step move and turn the weights for the best bound (see `expansion`): by default,
                 where rows and location are joint, outside of training.
+            gradient_iterations: differentiate through the last so many steps only; by default through all.
 
         Returns:
             The state, and the addresses of the last local step.
@@ -86,7 +88,8 @@ class VariationalMemory(StartingMemory):
         state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:
             expand = prior.joint and not training
-        state, addresses = self.iterate(parts, state, prior, weights, steps, tol, expand)
+        constant = 0 if gradient_iterations is None else steps - check_size("gradient_iterations", gradient_iterations)
+        state, addresses = self.iterate(parts, state, prior, weights, steps, tol, expand, constant)
         state = state.translate(centre)
         if starts == 1:
             return state, addresses
@@ -102,22 +105,25 @@ class VariationalMemory(StartingMemory):
         steps: int,
         tol: float | None,
         expand: bool,
+        constant: int = 0,
     ) -> tuple[MemoryState, Addresses]:
-        """The iterations of a write, from a state, for codes in the engine's layout; see `write`."""
+        """The iterations of a write, from a state, for codes in the engine's layout; see `write`. What the first
+        `constant` of them give counts as constant where gradients are asked for."""
         previous: Tensor | None = None
-        for _ in range(steps - 1):
-            if tol is None and not expand:
-                state = self._advance(parts, state, prior, weights)
-                continue
-            addresses, sums = engine.local_step(parts, state, prior, weights)
-            state = engine.global_step(sums, state, prior)
-            if tol is not None:
-                total = engine.bound(sums, state, addresses, prior).total
-                if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
-                    break
-                previous = total
-            if expand:
-                state = expansion.expand(sums, state, prior)
+        for step in range(steps - 1):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and step >= constant):
+                if tol is None and not expand:
+                    state = self._advance(parts, state, prior, weights)
+                    continue
+                addresses, sums = engine.local_step(parts, state, prior, weights)
+                state = engine.global_step(sums, state, prior)
+                if tol is not None:
+                    total = engine.bound(sums, state, addresses, prior).total
+                    if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
+                        break
+                    previous = total
+                if expand:
+                    state = expansion.expand(sums, state, prior)
         else:
             state, addresses = self._sweep(parts, state, prior, weights)
         return state, addresses

@@ -87,12 +87,15 @@ class EpisodicModel(nn.Module):
         return log_probs.unflatten(0, frames.shape[:2]).sum(-1)
 
     def place_on(self, device: torch.device) -> Self:
-        """Move to a device, as it is trained and used there: on CUDA networks in bfloat16 and channels last."""
+        """Move to a device, as it is trained and used there: on CUDA channels last, networks in their own precision."""
         self.to(device)
         if device.type == "cuda":
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self.network_dtype = torch.bfloat16
             torch.backends.cudnn.benchmark = True  # shapes never change
+            if self.config.precision == "float32":
+                torch.backends.cudnn.allow_tf32 = False  # which cudnn would take for float32, with 10 bits of 23
+            else:
+                self.network_dtype = torch.bfloat16
         return self
 
     @cached_property
@@ -108,7 +111,7 @@ class EpisodicModel(nn.Module):
 
     def compile_parts(self) -> None:
         """Compile what repeats: the networks with their likelihood. Called once, before the first step."""
-        # The advice to use TensorFloat32: networks run in bfloat16 anyway, and memory algebra must not.
+        # The advice to use TensorFloat32: networks have the precision they were given, and memory algebra must not.
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
         for name in self.compiled:
             setattr(self, name, torch.compile(getattr(self, name), fullgraph=True, dynamic=False))

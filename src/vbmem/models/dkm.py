@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vbmem.memory import KanervaMemory
+from vbmem.memory.kanerva import R0_SCALE
 from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, repeat_episodes
 from vbmem.models.settings import DKMConfig
 
@@ -15,10 +16,10 @@ class DKM(EpisodicModel):
 
     def __init__(self, config: DKMConfig, frame: FrameFormat) -> None:
         super().__init__(config, frame, config.code_size)
-        self.memory = KanervaMemory(config.code_size, config.rows)
         self.address_log_std = nn.Parameter(torch.tensor(0.5 * math.log(0.3)))
-        # R_0 belongs to the trained model, so it travels with the weights.
-        self.row_mean = nn.Buffer(torch.as_tensor(self.memory.row_mean))
+        # R_0 is drawn once for the model, as its weights are, and travels with them.
+        self.row_mean = nn.Buffer(R0_SCALE * torch.randn(config.rows, config.code_size))
+        self.memory = KanervaMemory(config.code_size, config.rows, row_mean=self.row_mean)
 
     def compile_parts(self) -> None:
         super().compile_parts()
@@ -35,10 +36,11 @@ class DKM(EpisodicModel):
         mean = repeat_episodes(addresses.weight_mean.squeeze(-2), copies)  # [B, T, K]
         weights = mean + address_var.sqrt() * torch.randn_like(mean)
         rows, cov = (repeat_episodes(x.squeeze(-3), copies) for x in (state.row_mean, state.row_cov))
-        # M'w for a fresh M ~ q(M) in every frame: N(R'w, (w'Uw) I), drawn without drawing M.
-        spread = ((weights @ cov) * weights).sum(-1, keepdim=True).clamp_min(0).sqrt()
-        means = weights @ rows
-        read = means + spread * torch.randn_like(means)
+        read = weights @ rows
+        if not self.config.mean_memory:
+            # M'w for a fresh M ~ q(M) in every frame: N(R'w, (w'Uw) I), drawn without drawing M.
+            spread = ((weights @ cov) * weights).sum(-1, keepdim=True).clamp_min(0).sqrt()
+            read = read + spread * torch.randn_like(read)
 
         extra = None
         if self.config.autoencoder and self.training:

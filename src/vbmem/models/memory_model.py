@@ -1,7 +1,5 @@
 """The paper's model: codes written into any memory of `vbmem.memory`, trained through the writing."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.distributions import Beta
@@ -14,31 +12,8 @@ from vbmem.models.cuda_streams import SideStream
 from vbmem.models.settings import MemoryConfig, Regulariser
 
 
-class GentleFork(torch.autograd.Function):
-    """Codes [B, T, C] twice, to be used and to be written. On the way back the gradient through the writing is cut to
-    the length of the direct one, for each episode.
-
-    Usually it is shorter, and where a write has converged, the bound being stationary, it vanishes. But where clusters
-    compete for frames a write is chaotic, and now and then its gradient is a million times longer than usual: one
-    such step ruins a model, even clipped.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, codes: Tensor) -> tuple[Tensor, Tensor]:
-        return codes.view_as(codes), codes.view_as(codes)
-
-    @staticmethod
-    def backward(ctx: Any, direct: Tensor, through: Tensor) -> Tensor:
-        longest, length = (torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True) for x in (direct, through))
-        share = (longest / length).clamp_max(1)
-        return direct + torch.where(length.isfinite() & (length > 0), share * through, 0)
-
-
 class MemoryModel(CodedModel):
-    """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder.
-
-    Mixture and tree have a fixed variance of q(z), half the memory's noise, as the reference code has.
-    """
+    """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder."""
 
     config: MemoryConfig
 
@@ -47,12 +22,13 @@ class MemoryModel(CodedModel):
         posterior = {"factorised": config.factorised} if issubclass(kind, LocatedMemory) else {}
         memory = kind(**{size: getattr(config, size) for size in kind.sizes}, **posterior)
         assert isinstance(memory, VariationalMemory)
-        fixed_var = 0.5 * float(memory.noise_var) if config.memory in ("mixture", "tree") else None
+        fixed_var = None if config.learned_code_var else 0.5 * float(memory.noise_var)
         super().__init__(config, frame, fixed_var)
         self.memory = memory
         self.memory.warns = False
         self.waits = memory.prior(torch.zeros(())).joint  # for the best rotation of its weights
         self.iterations = config.iterations or self.memory.default_iterations
+        self.start = config.start
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:
             for name in ("noise_var", "row_var", "loc_var"):
@@ -66,25 +42,26 @@ class MemoryModel(CodedModel):
     def write(self, memory: VariationalMemory, codes: Tensor) -> tuple[MemoryState, Addresses]:
         """Write codes [B, T, C] by the model's objective; the addresses are those of all frames."""
         if self.config.objective == "episode":
-            return memory.write(codes, self.iterations)
+            return self._write_all(memory, codes)
         order = torch.rand(codes.shape[:2], device=codes.device).argsort(-1)
         shuffled = codes.gather(1, order.unsqueeze(-1).expand_as(codes))
         if self.config.objective == "online":
-            state = memory.write_online(shuffled)
+            state = memory.write_online(shuffled, self.start)
         else:
-            state, _ = memory.write(shuffled[:, : max(1, codes.shape[1] // 2)], self.iterations)
+            written = max(1, int(self.config.written_share * codes.shape[1]))
+            state, _ = self._write_all(memory, shuffled[:, :written])
         return state, memory.address(state, codes)
+
+    def _write_all(self, memory: VariationalMemory, codes: Tensor) -> tuple[MemoryState, Addresses]:
+        return memory.write(codes, self.iterations, self.start, gradient_iterations=self.config.gradient_iterations)
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         posterior = repeat_posterior(self.infer(frames), copies)
         means, variances, frames = posterior.mean, posterior.var, repeat_episodes(frames, copies)
-        to_write = means
-        if self.training:
-            means, to_write = GentleFork.apply(means)  # type: ignore[no-untyped-call]
         side = SideStream(frames.device)
-        with side(to_write, variances):
+        with side(means, variances):
             memory = self.scaled_memory()
-            state, addresses = self.write(memory, to_write)
+            state, addresses = self.write(memory, means)
             recalled = memory.recall(state, addresses)
         shown = means
         if self.training and self.regulariser is not None:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MemoryKind = Literal["gaussian", "categorical", "shifted", "mixture", "tree"]
 Objective = Literal["episode", "generalisation", "online"]
+Start = Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"]
+Precision = Literal["bfloat16", "float32"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,11 @@ class ModelConfig:
     filters: int = 32
     """Channels of every convolution."""
     style: str = "basic"
-    """The encoder and the decoder, by the name they are registered under: basic, improved."""
+    """The encoder and the decoder, by the name they are registered under: basic and improved are the paper's; others
+    are put together, as in group-relu-up-last: batch or group norm, relu or swish, and in a block of the decoder first
+    the doubling or last."""
+    precision: Precision = "bfloat16"
+    """Of the networks on a GPU; on a CPU they are float32."""
 
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
@@ -70,6 +76,8 @@ class DKMConfig(ModelConfig):
     """Rows of the memory."""
     autoencoder: bool = True
     """Train on the bound plus log p(x | e(x)), as Wu et al. and the reference code do; never part of the bound."""
+    mean_memory: bool = False
+    """Read from the mean of the memory instead of a draw: the biased estimate of Wu et al."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +101,22 @@ class MemoryConfig(ModelConfig):
     filters: int = 64
     """Channels of every convolution."""
     style: str = "improved"
-    """The encoder and the decoder, by the name they are registered under: basic, improved."""
+    """The encoder and the decoder, by name; see `vbmem train cifar10-vae --help`."""
     factorised: bool = False
     """q(M, b) = q(M) q(b), and a write that starts at k-means++ seeds, as the paper has it, for shifted, mixture and
     tree memories; otherwise rows and location are one matrix, which has a tighter bound."""
+    start: Start | None = None
+    """Where a write starts, in training and afterwards; by default the memory's own choice."""
+    gradient_iterations: int | None = None
+    """Train through the last so many updates of a write only; by default through the whole write, as the paper has it
+    (section 2.4), whose gradient can be very long where clusters compete for frames."""
+    learned_code_var: bool = True
+    """Infer the variance of q(z) with its mean, as the paper has it (appendix F.1); otherwise it is half the memory's
+    noise, as its reference code has it for mixture and tree."""
     objective: Objective = "episode"
-    """`generalisation`: write half of the frames, score all. `online`: one pass in random order."""
+    """`generalisation`: write a share of the frames, score all. `online`: one pass in random order."""
+    written_share: float = 0.5
+    """Of the frames, under the objective `generalisation`."""
     learned_scales: bool = False
     """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off."""
 
@@ -106,6 +124,12 @@ class MemoryConfig(ModelConfig):
         for name, kinds in (("memory", MemoryKind), ("objective", Objective)):
             if (value := getattr(self, name)) not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, not {value!r}")
+        if self.start is not None and self.start not in get_args(Start):
+            raise ValueError(f"start must be one of {', '.join(get_args(Start))}, or none, not {self.start!r}")
+        if not 0 < self.written_share <= 1:
+            raise ValueError(f"written_share must lie above 0 and not above 1, got {self.written_share}")
+        if self.gradient_iterations is not None and self.gradient_iterations < 1:
+            raise ValueError(f"gradient_iterations must be at least 1, got {self.gradient_iterations}")
 
 
 @dataclass(frozen=True)
@@ -149,7 +173,8 @@ def from_dict(kind: type[Settings], values: dict[str, Any]) -> Settings:
             )
         kind = cast(type[Settings], ModelConfig.kinds[model])
         if model == MemoryConfig.kind:  # one that does not say so is of a time when all were
-            values = {"factorised": True, **values}
+            learned = values.get("memory") not in ("mixture", "tree")
+            values = {"factorised": True, "learned_code_var": learned, **values}
     hints = get_type_hints(kind)
     if unknown := set(values) - {field.name for field in fields(kind)}:  # type: ignore[arg-type]
         raise ValueError(f"unknown settings {', '.join(sorted(unknown))}; was this saved by a newer vbmem?")

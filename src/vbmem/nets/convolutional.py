@@ -1,4 +1,6 @@
-"""The paper's two encoder-decoder pairs (appendix F)."""
+"""The paper's two encoder-decoder pairs (appendix F), and what lies between them."""
+
+import itertools
 
 from torch import nn
 
@@ -22,6 +24,26 @@ def basic(frame: FrameFormat, filters: int, embedding_size: int, code_size: int)
 def improved(frame: FrameFormat, filters: int, embedding_size: int, code_size: int) -> Networks:
     """Group norm and swish, blocks that double last, an orthogonal seed (appendix F.2)."""
     return convolutional(IMPROVED, frame, filters, embedding_size, code_size)
+
+
+NORMS = {"batch": batch_norm, "group": group_norm}
+ACTIVATIONS = {"relu": nn.ReLU, "swish": nn.SiLU}
+ORDERS = {"up-first": True, "up-last": False}
+
+
+def _put_together(norm: str, activation: str, order: str) -> None:
+    """Register the pair with this norm and activation, whose decoder doubles its features first or last in a block;
+    the seed of one that doubles last is orthogonal, as in the improved pair."""
+    first = ORDERS[order]
+    parts = BlockParts(NORMS[norm], ACTIVATIONS[activation], doubling_first=first, orthogonal_seed=not first)
+
+    @register(f"{norm}-{activation}-{order}")
+    def make(frame: FrameFormat, filters: int, embedding_size: int, code_size: int) -> Networks:
+        return convolutional(parts, frame, filters, embedding_size, code_size)
+
+
+for chosen in itertools.product(NORMS, ACTIVATIONS, ORDERS):
+    _put_together(*chosen)
 
 
 def convolutional(parts: BlockParts, frame: FrameFormat, filters: int, embedding_size: int, code_size: int) -> Networks:

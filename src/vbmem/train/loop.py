@@ -3,7 +3,7 @@
 import math
 import time
 import zlib
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +137,7 @@ class Trainer:
         """The bound on the validation pictures, and whether it is the best so far; the best weights are kept."""
         progress = self.progress
         try:
-            with self.step.averaged(), self.fresh_statistics(batches):
+            with self.step.averaged(), self._statistics(batches):
                 validated = self.validate(progress.epoch - 1)
                 bound = validated["elbo_per_frame"]
                 better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
@@ -147,6 +147,10 @@ class Trainer:
         except NumericalError:  # as bad as a NaN, which is what CUDA gives
             return {"elbo_per_frame": math.nan, "standard_error": math.nan}, False
         return validated, better
+
+    def _statistics(self, batches: Tensor) -> AbstractContextManager[None]:
+        """Batch norm's for a validation."""
+        return nullcontext() if self.config.batch_norm == "accumulated" else self.fresh_statistics(batches)
 
     def _look(self, display: Display, started: float, first: int) -> None:
         """Show where the epoch stands; stop where training has broken down."""
@@ -180,7 +184,7 @@ class Trainer:
         """A fresh optimiser, and a step with this stage's settings."""
         stages = self.config.stages
         stage = stages[min(self.progress.stage, len(stages) - 1)]
-        self.model.regulariser = stage.regulariser
+        self.model.regulariser = self.config.regulariser(stage)
         self.step = TrainingStep(self.model, self.source, self.config, stage.learning_rate)
 
     def _learning_rate(self) -> float:

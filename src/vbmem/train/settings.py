@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vbmem.data.settings import DataConfig as DataConfig
-from vbmem.models.settings import ModelConfig, Regulariser, VAEConfig
+from vbmem.models.settings import MemoryConfig, ModelConfig, Regulariser, VAEConfig
 
 
 def _require(holds: bool, rule: str, value: float) -> None:
@@ -41,20 +41,33 @@ class RunConfig:
     """How often every episode counts within its batch, each time with its own randomness."""
     beta1: float = 0.9
     """Adam's decay of its average gradient."""
-    clip: float = 100.0
-    """Largest norm of the whole gradient."""
+    clip: float | None = 100.0
+    """Largest norm of the whole gradient; None for any."""
     patience: int = 10
     """Epochs without a better validation bound after which a stage stops."""
     schedule: Literal["constant", "cosine"] = "constant"
     """How the learning rate changes over a stage."""
+    regularise: bool | None = None
+    """Move codes towards what the memory recalls in every stage, or in none; by default as each stage says."""
+    batch_norm: Literal["fresh", "accumulated"] = "fresh"
+    """What batch norm is validated and kept with: statistics measured afresh under the weights as they are, or those
+    accumulated in training."""
     averaging: float = 0.0
     """Decay of an exponential average of the weights, which is then what is evaluated and kept; 0 for none."""
     seed: int = 0
     """Seed of the weights, the episodes and every draw."""
 
+    def regulariser(self, stage: Stage) -> Regulariser | None:
+        """That of a stage of this run."""
+        if self.regularise is None:
+            return stage.regulariser
+        return stage.regulariser or Regulariser() if self.regularise else None
+
     def __post_init__(self) -> None:
         _require(len(self.stages) >= 1, "a run needs at least one stage", len(self.stages))
         _require(self.copies >= 1, "copies must be at least 1", self.copies)
         _require(self.patience >= 1, "patience must be at least 1", self.patience)
-        _require(self.clip > 0, "clip must be positive", self.clip)
+        _require(self.clip is None or self.clip > 0, "clip must be positive", self.clip or 0)
+        if self.regularise and not isinstance(self.model, MemoryConfig):
+            raise ValueError("only a model with a memory can be regularised: codes move towards what it recalls")
         _require(0 <= self.averaging < 1, "averaging must lie in [0, 1)", self.averaging)

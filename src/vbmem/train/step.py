@@ -4,6 +4,7 @@ On CUDA the whole step (gathering frames, networks, writing, backward, optimiser
 replayed; nothing in it waits for the device. Sums are kept there and read when somebody looks.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -121,7 +122,8 @@ class TrainingStep:
         objective = evidence.elbo if evidence.extra_objective is None else evidence.elbo + evidence.extra_objective
         loss = -objective.mean() / evidence.episode_length
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip, foreach=True)
+        longest = math.inf if self.config.clip is None else self.config.clip
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, longest, foreach=True)
         bad = 1 - (norm.isfinite() & loss.detach().isfinite()).to(self.skipped)
         # The fused optimiser leaves everything as it is where this is 1.
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -43,6 +43,7 @@ def metrics(
     seed: int = 0,
     console: Console,
     judge: str = "cifar10-vae",
+    names: Collection[str] = tuple(METRICS),
 ) -> Json:
     """Measure a model on pictures it was not trained on, show the tables and return all numbers, ready for JSON.
 
@@ -55,6 +56,7 @@ def metrics(
         seed: of episodes and draws.
         console: for the tables.
         judge: the model in whose code space pictures are compared.
+        names: of the metrics to take.
 
     Returns:
         The summary of every metric by its name, the size table, the write time, and where all these come from.
@@ -79,7 +81,8 @@ def metrics(
         written = [(x, subject.write(x, generator=generator)) for x in drawn[: episodes + 1]]
         neighbours = itertools.pairwise(written)  # the other memory of every trial is that of the next
         trials = [Trial(subject, x, memory, other, view, generator) for (x, memory), (_, other) in neighbours]
-    measured = [{name: metric(x) for name, metric in METRICS.items()} for x in track(trials, "sampling, recalling")]
+    chosen = {name: metric for name, metric in METRICS.items() if name in names}
+    measured = [{name: metric(x) for name, metric in chosen.items()} for x in track(trials, "sampling, recalling")]
     summary = summarise(measured)
     cells = size_table(subject, view, drawn[-1], len(others), generator) if sizes else []
     times = write_time(subject, drawn[0], generator)

@@ -1,0 +1,171 @@
+"""What the paper says of its choices, put to the test: models trained with one of them changed.
+
+The page *What held* of the documentation has the claims, and what came of them.
+"""
+
+import itertools
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from vbmem.data.image_set import ImageSet
+from vbmem.files import write_json
+from vbmem.models.base import EpisodicModel
+from vbmem.models.dkm import DKM
+from vbmem.models.memory_model import MemoryModel
+from vbmem.models.settings import Start
+from vbmem.paper.metrics import metrics
+from vbmem.paper.presets import get_preset
+from vbmem.paper.training import Json, Run, train_all
+from vbmem.tables import table
+from vbmem.train.evaluation import evaluate
+from vbmem.train.settings import RunConfig
+
+STARTS: tuple[Start, ...] = ("random", "data", "kmeans++", "kmeans")
+Change = Callable[[RunConfig], RunConfig]
+
+
+class Variant(NamedTuple):
+    """A preset with something changed, and where the paper speaks of it."""
+
+    place: str
+    preset: str
+    change: Change = lambda run: run
+
+
+def _model(**changes: Any) -> Change:
+    return lambda run: replace(run, model=replace(run.model, **changes))
+
+
+def _run(**changes: Any) -> Change:
+    return lambda run: replace(run, **changes)
+
+
+MIXTURE, KANERVA = "cifar10-mixture", "cifar10-dkm"
+VARIANTS: dict[str, Variant] = {
+    "mixture": Variant("", MIXTURE),
+    "random-start": Variant("3.2.1", MIXTURE, _model(start="random")),
+    "frames-start": Variant("3.2.1", MIXTURE, _model(start="data")),
+    "kmeans-start": Variant("3.2.1", MIXTURE, _model(start="kmeans")),
+    "batch-norm": Variant("3.2.2", MIXTURE, _model(style="batch-swish-up-last")),
+    "relu": Variant("3.2.2", MIXTURE, _model(style="group-relu-up-last")),
+    "doubling-first": Variant("F.2", MIXTURE, _model(style="group-swish-up-first")),
+    "beta1-0.9": Variant("3.2.2", MIXTURE, _run(beta1=0.9)),
+    "not-regularised": Variant("3.2.3", MIXTURE, _run(regularise=False)),
+    "whole-gradient": Variant("2.4", MIXTURE, _model(gradient_iterations=None)),
+    "learned-variance": Variant("F.1", MIXTURE, _model(learned_code_var=True)),
+    "generalisation": Variant("3.1", MIXTURE, _model(objective="generalisation")),
+    "online": Variant("3.1", MIXTURE, _model(objective="online")),
+    "paper": Variant("F.2", "paper-cifar10-mixture"),
+    "dkm": Variant("", KANERVA),
+    "dkm-mean-memory": Variant("4.3.2", KANERVA, _model(mean_memory=True)),
+    "dkm-no-autoencoder": Variant("4.3.2", KANERVA, _model(autoencoder=False)),
+}
+SAMPLED = ("mixture", "not-regularised")  # of which samples are measured
+
+
+def measure(network: EpisodicModel, config: RunConfig, images: ImageSet) -> Json:
+    """The test bound of a trained model when used in other ways than it was trained."""
+
+    def bound() -> Json:
+        found = evaluate(network, config.data, images, "test", config.seed)
+        return {name: found[name] for name in ("elbo_per_frame", "standard_error")}
+
+    if isinstance(network, MemoryModel):
+        network.config = replace(network.config, objective="episode")
+        whole, starts = bound(), {}
+        for start in STARTS:
+            network.start = start
+            starts[start] = bound()
+        return {"whole_episode": whole, "starts": starts}
+    assert isinstance(network, DKM)
+    network.config = replace(network.config, mean_memory=False)
+    return {"unbiased": bound()}
+
+
+def claims(
+    out: Path,
+    names: list[str],
+    seeds: list[int],
+    epochs: int | None,
+    data_dir: Path | None,
+    device: torch.device,
+    console: Console,
+    jobs: int = 1,
+) -> None:
+    """Train every variant, `jobs` at a time, and leave the runs under `out`/runs and all numbers in `out`/claims.json.
+
+    Args:
+        names: of `VARIANTS`.
+        epochs: of a single stage; by default the stages of the presets.
+    """
+    if unknown := set(names) - set(VARIANTS):
+        raise ValueError(f"there is no variant {', '.join(sorted(unknown))}; choose among {', '.join(VARIANTS)}")
+    runs = {Run(name, seed): _config(VARIANTS[name], seed, epochs) for seed, name in itertools.product(seeds, names)}
+    results = train_all(runs, out, data_dir, device, console, jobs, measure)
+    for result in results:
+        if result["name"] in SAMPLED and "samples" not in result:
+            directory = str(out / "runs" / str(Run(result["name"], result["seed"])))
+            chance = {"seed": result["seed"], "console": console}
+            found = metrics(directory, data_dir=data_dir, sizes=False, names=["samples"], **chance)
+            result["samples"] = found["samples"]
+            write_json(out / "runs.json", results)
+    summary = summarise(results)
+    write_json(out / "claims.json", {"epochs": epochs, "variants": summary, "runs": results})
+    console.print(render(summary))
+
+
+def _config(variant: Variant, seed: int, epochs: int | None) -> RunConfig:
+    run = variant.change(replace(get_preset(variant.preset), seed=seed))
+    return run if epochs is None else replace(run, stages=(replace(run.stages[0], epochs=epochs),))
+
+
+def summarise(results: list[Json]) -> Json:
+    """Of every variant the test bound over seeds, and how far it lies from that of the preset, seed by seed."""
+    bounds: dict[str, dict[int, float]] = {}
+    for result in results:
+        bounds.setdefault(result["name"], {})[result["seed"]] = result["test"]["elbo_per_frame"]
+    summary: Json = {}
+    for name in filter(bounds.__contains__, VARIANTS):
+        variant, found = VARIANTS[name], bounds[name]
+        base = bounds.get(next(n for n, v in VARIANTS.items() if v.preset == variant.preset), {})
+        differences = [bound - base[seed] for seed, bound in found.items() if seed in base]
+        summary[name] = {
+            "place": variant.place,
+            "preset": variant.preset,
+            "bound": _mean_and_spread(list(found.values())),
+            "difference": _mean_and_spread(differences),
+            "stopped_early": sum(result["stopped_early"] for result in results if result["name"] == name),
+        }
+    return summary
+
+
+def _mean_and_spread(values: list[float]) -> Json | None:
+    if not values:
+        return None
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.mean(values), "std": spread, "seeds": len(values)}
+
+
+def render(summary: Json) -> Table:
+    def text(found: Json | None, form: str) -> str:
+        if found is None:
+            return ""
+        return f"{found['mean']:{form}}" + (f" ± {found['std']:.1f}" if found["std"] is not None else "")
+
+    rows = [
+        {
+            "variant": name,
+            "place": row["place"],
+            "bound": text(row["bound"], ".1f"),
+            "difference": text(row["difference"], "+.1f"),
+        }
+        for name, row in summary.items()
+    ]
+    return table(rows, "test bound per frame, nats")

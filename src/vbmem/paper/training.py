@@ -1,0 +1,123 @@
+"""Many runs, one after the other or side by side on one device; what is finished is not trained again."""
+
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from rich.console import Console
+
+from vbmem.data.image_set import ImageSet
+from vbmem.data.loading import load_images
+from vbmem.files import write_json
+from vbmem.models.base import EpisodicModel
+from vbmem.models.directory import load_model
+from vbmem.progress import track
+from vbmem.train.evaluation import evaluate
+from vbmem.train.loop import Trainer
+from vbmem.train.settings import RunConfig
+
+Json: TypeAlias = dict[str, Any]
+Measure: TypeAlias = Callable[[EpisodicModel, RunConfig, ImageSet], Json]  # more to be told of a trained model
+
+
+class Run(NamedTuple):
+    """One of several that are told apart by a name and their seed."""
+
+    name: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.seed}"
+
+
+def train_all(
+    runs: dict[Run, RunConfig],
+    out: Path,
+    data_dir: Path | None,
+    device: torch.device,
+    console: Console,
+    jobs: int = 1,
+    measure: Measure | None = None,
+) -> list[Json]:
+    """Train every run and evaluate its best weights on the test pictures.
+
+    Args:
+        runs: the settings of each.
+        out: for the directories of the runs, and runs.json with what each came to.
+        data_dir: where data sets are kept.
+        device: where to train.
+        console: for what is happening.
+        jobs: how many at the same time, each in a process of its own; on CUDA they share the device, best under
+            NVIDIA's MPS.
+        measure: what else is to be found out about each; a function of a module, for processes.
+
+    Returns:
+        What is in runs.json: also what was finished before.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    finished = out / "runs.json"
+    results: list[Json] = json.loads(finished.read_text()) if finished.exists() else []
+    done = {(result["name"], result["seed"]) for result in results}
+    missing = {run: config for run, config in runs.items() if run not in done}
+    for result in _trained(missing, out / "runs", console, jobs, data_dir=data_dir, device=device, measure=measure):
+        results.append(result)
+        write_json(finished, results)
+    return results
+
+
+def train_one(
+    run: Run,
+    config: RunConfig,
+    run_dir: Path,
+    console: Console,
+    data_dir: Path | None,
+    device: torch.device,
+    measure: Measure | None = None,
+) -> Json:
+    """Train a run, or go on with it, and test its best weights."""
+    images = load_images(config.data.dataset, data_dir, config.data.image_size)
+    started = time.monotonic()
+    trainer = Trainer(config, images, run_dir, device, resume=(run_dir / "last.safetensors").exists(), console=console)
+    trainer.run()
+    seconds = time.monotonic() - started
+    network = load_model(run_dir, device).network
+    log = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+    return {
+        **run._asdict(),
+        "test": evaluate(network, config.data, images, "test", run.seed),
+        **({} if measure is None else measure(network, config, images)),
+        "valid": trainer.progress.best,
+        "epochs": trainer.progress.epoch,
+        "stopped_early": trainer.progress.epoch < sum(stage.epochs for stage in config.stages),
+        "curve": [round(line["valid"]["elbo_per_frame"], 1) for line in log if line["event"] == "epoch"],
+        "seconds": seconds,
+    }
+
+
+def _train_quietly(run: Run, config: RunConfig, run_dir: Path, **rest: Any) -> Json:
+    """In a process of its own the run says what it has to say in console.txt."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / "console.txt").open("a") as text:
+        return train_one(run, config, run_dir, Console(file=text, width=120), **rest)
+
+
+def _trained(runs: dict[Run, RunConfig], folder: Path, console: Console, jobs: int, **rest: Any) -> Iterator[Json]:
+    """One by one, or each in a process."""
+    if jobs == 1:
+        for run, config in runs.items():
+            console.rule(str(run))
+            yield train_one(run, config, folder / str(run), console, **rest)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        futures = {
+            pool.submit(_train_quietly, run, config, folder / str(run), **rest): run for run, config in runs.items()
+        }
+        for future in track(as_completed(futures), "training", total=len(futures)):
+            console.print(f"{futures[future]}: {future.result()['test']['elbo_per_frame']:.1f} nats a frame")
+            yield future.result()
