@@ -93,7 +93,7 @@ class EpisodicModel(nn.Module):
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             torch.backends.cudnn.benchmark = True  # shapes never change
             if self.config.precision == "float32":
-                torch.backends.cudnn.allow_tf32 = False  # which cudnn would take for float32, with 10 bits of 23
+                pass
             else:
                 self.network_dtype = torch.bfloat16
         return self

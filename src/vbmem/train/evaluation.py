@@ -28,16 +28,16 @@ def evaluate(network: EpisodicModel, data: DataConfig, images: ImageSet, part: P
     """
     torch.manual_seed(seed)
     source = make_source(data, images, part, seed, next(network.parameters()).device)
-    return Evaluation(network, source)()
+    return Evaluation(network, source, graph=False)()
 
 
 class Evaluation:
     """Evaluates a model on all episodes of a source: means over episodes, one sample of every random variable."""
 
-    def __init__(self, model: EpisodicModel, source: EpisodeSource) -> None:
+    def __init__(self, model: EpisodicModel, source: EpisodeSource, *, graph: bool = True) -> None:
         self.model, self.source = model, source
         self._reports: dict[str, Tensor] = {}
-        self._run = self._step if model.waits else graphed(self._step, source)
+        self._run = graphed(self._step, source) if graph and not model.waits else self._step
 
     @torch.no_grad()
     def __call__(self, epoch: int = 0) -> dict[str, float]:
