@@ -9,7 +9,7 @@ import torch
 import vbmem
 from tiny import KINDS, as_bytes, seeded, tiny_model, waves
 from vbmem.nets import CodePosterior
-from vbmem.pretrained import model as model_module
+from vbmem.pretrained import picture_model
 
 
 @pytest.fixture(params=KINDS)
@@ -121,7 +121,7 @@ def test_iterations_are_the_models_unless_given():
 def test_six_hundred_frames_in_chunks_have_the_codes_of_one_batch(monkeypatch):
     model, frames = tiny_model(), waves(600, 8)
     q = model.encode(frames)
-    monkeypatch.setattr(model_module, "CHUNK", 600)
+    monkeypatch.setattr(picture_model, "CHUNK", 600)
     whole = model.encode(frames)
     for a, b in ((q.mean, whole.mean), (q.var, whole.var), (q.mean, model.network.infer(frames.unsqueeze(0)).mean[0])):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
@@ -137,7 +137,7 @@ def test_chunks_are_seen_in_order_by_reading_scoring_and_decoding(monkeypatch):
         return model.read(memory, frames, 2, sample=False), model.decode(codes), model.bound(memory, frames)
 
     whole = results()
-    monkeypatch.setattr(model_module, "CHUNK", 3)
+    monkeypatch.setattr(picture_model, "CHUNK", 3)
     for one, other in zip(whole, results(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
@@ -359,7 +359,7 @@ def test_impossible_requests_are_refused_in_one_sentence(use, message):
 
 def test_progress_is_shown_for_long_work_on_a_terminal_only(monkeypatch, capfd):
     model = tiny_model()
-    monkeypatch.setattr(model_module, "LONG", 1)
+    monkeypatch.setattr(picture_model, "LONG", 1)
     model.encode(as_bytes(waves(3, 8)).transpose(0, 3, 1, 2))
     assert capfd.readouterr() == ("", "")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes standard error for a terminal

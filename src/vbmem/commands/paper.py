@@ -63,7 +63,7 @@ def figure2(
 
 
 Folder = Annotated[Path, tyro.conf.arg(help="the directory for the pictures")]
-Models = Annotated[list[str], tyro.conf.arg(help="names that `vbmem models` lists, or directories")]
+Models = Annotated[list[str], tyro.conf.arg(help="names that `vbmem models` lists, or directories of models and runs")]
 ModelName = Annotated[str, tyro.conf.arg(help="a name that `vbmem models` lists, or a directory")]
 Cifar = Annotated[
     Path | None,

@@ -1,6 +1,7 @@
 """Figures 3 to 6: what the shipped models generate and read from memory, beside the episode they wrote.
 
-A new figure is one function from a `Scene` to the files it leaves. Without a data directory the episodes are crops of
+Figure 3 is also there of the models that the paper compares them with. A new figure is one function from a `Scene` to
+the files it leaves. Without a data directory the episodes are crops of
 scikit-learn's photographs, so that all figures can be drawn anywhere.
 """
 
@@ -22,9 +23,12 @@ from rich.console import Console
 from torch import Tensor
 
 from vbmem.data.examples import draw_episode
+from vbmem.errors import ModelError
 from vbmem.memory.written import WrittenMemory
 from vbmem.paper.metrics.neighbours import nearest
-from vbmem.pretrained.directory import load
+from vbmem.pretrained.baseline import Baseline
+from vbmem.pretrained.directory import load_any
+from vbmem.pretrained.model import Model
 from vbmem.sheets import figure_png, grid, save_animation, save_picture
 
 STEPS = 12  # of iterative reading
@@ -47,18 +51,44 @@ class Size(NamedTuple):
     clusters: int | None = None
 
 
-class Scene:
-    """An episode, uint8 [T, channels, H, W], drawn and written into the memory of the model of this name; all chance
-    comes from one generator."""
+class Episode:
+    """An episode, uint8 [T, channels, H, W], drawn for a model; all chance comes from one generator."""
 
-    def __init__(self, size: Size, name: str, data_dir: Path | None, seed: int) -> None:
-        self.size, self.model = size, load(name)
-        if size.clusters is not None:
-            self.model = self.model.resize(clusters=size.clusters)
-        self.episode = draw_episode(size.frames, self.model.frame, data_dir, seed)
+    def __init__(self, size: Size, model: Model | Baseline, data_dir: Path | None, seed: int) -> None:
+        self.size, self.name = size, model.name
+        self.pictures = draw_episode(size.frames, model.frame, data_dir, seed)
         self.generator = torch.Generator().manual_seed(seed)
-        self.memory = self.model.write(self.episode, generator=self.generator)
-        self.pictures = "crops of two photographs" if data_dir is None else "test pictures of CIFAR-10"
+        self.source = "crops of two photographs" if data_dir is None else "test pictures of CIFAR-10"
+
+    def reference(self, columns: int, scale: int = SCALE) -> Image.Image:
+        """The panel of the episode."""
+        title = f"Reference episode: {self.size.frames} {self.source}"
+        return _titled(grid(self.pictures / 255, columns, scale), title)
+
+
+class BaselineScene(Episode):
+    """An episode, and a model that has no memory to write it into."""
+
+    def __init__(self, size: Size, model: Baseline, data_dir: Path | None, seed: int) -> None:
+        super().__init__(size, model, data_dir, seed)
+        self.model = model
+
+    def samples(self) -> Tensor:
+        """Codes drawn, mean pixels: [size.shown, channels, H, W]."""
+        return self.model.generate(self.pictures, self.size.shown, generator=self.generator)
+
+    def reconstructions(self) -> Tensor:
+        """Means throughout: [T, channels, H, W]."""
+        return self.model.reconstruct(self.pictures)
+
+
+class Scene(Episode):
+    """An episode written into the memory of a model."""
+
+    def __init__(self, size: Size, model: Model, data_dir: Path | None, seed: int) -> None:
+        super().__init__(size, model, data_dir, seed)
+        self.model = model if size.clusters is None else model.resize(clusters=size.clusters)
+        self.memory = self.model.write(self.pictures, generator=self.generator)
 
     def samples(self) -> Tensor:
         """Memory and codes drawn, mean pixels (paper, G.1): [size.shown, channels, H, W]."""
@@ -68,11 +98,6 @@ class Scene:
         """Chains that draw memory, addresses and codes at every step (paper, G.2): [STEPS, N, channels, H, W]."""
         return self.model.read(self.memory, start, STEPS, generator=self.generator)
 
-    def reference(self, columns: int, scale: int = SCALE) -> Image.Image:
-        """The panel of the episode."""
-        title = f"Reference episode: {self.size.frames} {self.pictures}"
-        return _titled(grid(self.episode / 255, columns, scale), title)
-
 
 @dataclass(frozen=True)
 class Figure:
@@ -80,6 +105,8 @@ class Figure:
 
     size: Size
     draw: Callable[[Scene], Sheets]
+    draw_baseline: Callable[[BaselineScene], Sheets] | None = None
+    """Of a model without a memory, where there is something to see of it."""
 
     def __call__(
         self, out: Path, models: str | Sequence[str], data_dir: Path | None, seed: int, console: Console
@@ -88,7 +115,7 @@ class Figure:
 
         Args:
             out: the directory to leave the files in.
-            models: names of models that come with the package, or directories.
+            models: names of models that come with the package, or directories of models and runs.
             data_dir: where CIFAR-10 is kept; None for crops of photographs.
             seed: of the episode and the draws.
             console: for what is happening, and the files there are in the end.
@@ -98,22 +125,38 @@ class Figure:
 
         Raises:
             DataError: if the directory does not hold CIFAR-10.
+            ModelError: where there is no such model, or one without the memory that the figure is about.
         """
         if data_dir is None:
             console.print("without CIFAR-10: using crops of scikit-learn's photographs")
         files = []
         for name in [models] if isinstance(models, str) else models:
-            with console.status(f"{name} writes {self.size.frames} pictures, samples and reads"):
-                sheets = self.draw(Scene(self.size, name, data_dir, seed))
+            with console.status(f"{name} sees {self.size.frames} pictures, samples and reads"):
+                sheets = self._sheets(load_any(name), data_dir, seed)
             files += [_save(sheet, out / file) for file, sheet in sheets.items()]
         console.print("pictures: " + ", ".join(map(str, files)), soft_wrap=True)
         return files
 
+    def _sheets(self, model: Model | Baseline, data_dir: Path | None, seed: int) -> Sheets:
+        if isinstance(model, Model):
+            return self.draw(Scene(self.size, model, data_dir, seed))
+        if self.draw_baseline is None:
+            raise ModelError(f"{model.name} has no memory, which {self.draw.__name__} shows; choose a memory model")
+        return self.draw_baseline(BaselineScene(self.size, model, data_dir, seed))
 
-@partial(Figure, Size(frames=64, shown=64, columns=8))
+
+def _figure3_of_baseline(scene: BaselineScene) -> Sheets:
+    """Samples, reconstructions and the episode, one under the other."""
+    name, columns = scene.name, scene.size.columns
+    panels = {f"Samples ({name})": scene.samples(), f"Reconstructions ({name})": scene.reconstructions()}
+    shown = [_titled(grid(frames, columns, SCALE), title) for title, frames in panels.items()]
+    return {f"figure3-{name}.png": _together(*shown, scene.reference(columns), down=True)}
+
+
+@partial(Figure, Size(frames=64, shown=64, columns=8), draw_baseline=_figure3_of_baseline)
 def figure3(scene: Scene) -> Sheets:
     """Figure 3: samples from memory, and below them the episode."""
-    name, columns = scene.model.name, scene.size.columns
+    name, columns = scene.name, scene.size.columns
     samples = _titled(grid(scene.samples(), columns, SCALE), f"Samples from memory ({name})")
     return {f"figure3-{name}.png": _together(samples, scene.reference(columns), down=True)}
 
@@ -124,8 +167,8 @@ def figure4(scene: Scene) -> Sheets:
 
     Below the episode, one chain a row: the sample it starts from, its steps, and the last one's nearest neighbour.
     """
-    name, start = scene.model.name, scene.samples()
-    steps, frames = scene.reads(start), scene.episode / 255
+    name, start = scene.name, scene.samples()
+    steps, frames = scene.reads(start), scene.pictures / 255
     title = f"Iterative reading, steps 1 to {STEPS} ({name})"
     rows = _together(
         _titled(grid(start, 1, SCALE), "Sample"),

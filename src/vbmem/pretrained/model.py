@@ -1,7 +1,6 @@
 """A trained model the way a person would use it: write pictures into a memory, generate, read, score."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from vbmem.memory.checks import check_shape, check_size
+from vbmem.memory.checks import check_size
 from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import WrittenMemory
 from vbmem.models.card import HUB
-from vbmem.models.directory import SavedModel, digest, save_model
+from vbmem.models.directory import digest, save_model
 from vbmem.models.landed import landed_fingerprint
 from vbmem.models.memory_model import MemoryModel
-from vbmem.nets import CodePosterior, FrameFormat
+from vbmem.nets import CodePosterior
 from vbmem.pretrained.inputs import Pictures, as_frames, to_unit
 from vbmem.pretrained.novelty import (
     REFERENCE_ITERATIONS,
@@ -28,14 +27,12 @@ from vbmem.pretrained.novelty import (
     plain_pictures,
     reference_clusters,
 )
+from vbmem.pretrained.picture_model import LONG, PictureModel
 from vbmem.progress import track
-
-CHUNK = 256  # frames that go through the networks at a time
-LONG = 2048  # frames from which on a call shows how far it is
 
 
 @dataclass(frozen=True)
-class Model(SavedModel):
+class Model(PictureModel):
     """Networks and the memory they were trained with. Nothing here needs or keeps gradients.
 
     Pictures are tensors or arrays [T, channels, H, W] (uint8, or float in [0, 1]), a folder, or a list of files or
@@ -47,14 +44,6 @@ class Model(SavedModel):
     memory: VariationalMemory
     """Empty; what `write` fills."""
 
-    @property
-    def frame(self) -> FrameFormat:
-        return self.network.frame
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.network.parameters()).device
-
     def resize(self, **sizes: int) -> Self:
         """The same networks over a memory of other sizes, for example `resize(clusters=100)`; nothing is retrained."""
         return replace(self, memory=self.memory.resize(**sizes))
@@ -65,14 +54,6 @@ class Model(SavedModel):
         frames = self._chunks(as_frames(images, self.frame), "encoding")
         chunks = [self.network.infer(x.unsqueeze(0)) for x in frames]
         return CodePosterior(*(torch.cat([getattr(q, part)[0] for q in chunks]) for part in ("mean", "var")))
-
-    @torch.no_grad()
-    def decode(self, codes: Tensor, *, sample: bool = False, generator: torch.Generator | None = None) -> Tensor:
-        """Mean (or sampled) pictures of codes [.., C]: [.., channels, H, W]."""
-        check_shape("codes", codes, self.memory.code_size)
-        parts = map(self.network.decode, codes.reshape(-1, codes.shape[-1]).split(CHUNK))
-        decoded = torch.cat([pixels.sample(generator) if sample else pixels.mean for pixels in parts])
-        return decoded.reshape(*codes.shape[:-1], *decoded.shape[1:])
 
     def write(
         self, images: Pictures, *, iterations: int | None = None, generator: torch.Generator | None = None
@@ -287,11 +268,6 @@ class Model(SavedModel):
             raise ValueError(
                 f"this memory is on {device}, the model on {self.device}; load one of them with device={str(device)!r}"
             )
-
-    def _chunks(self, frames: Tensor, description: str = "") -> Iterator[Tensor]:
-        """Float frames on the device, a chunk at a time; with a description, a bar shows how far they are."""
-        for chunk in track(frames.split(CHUNK), description, show=bool(description) and len(frames) >= LONG):
-            yield to_unit(chunk.to(self.device), self.frame)
 
 
 @dataclass(frozen=True)
