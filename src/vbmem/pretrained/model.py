@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from vbmem.memory.checks import check_size
+from vbmem.memory.starting import Start
 from vbmem.memory.writing import VariationalMemory
-from vbmem.memory.written import WrittenMemory
+from vbmem.memory.written import ChosenBy, WrittenMemory
 from vbmem.models.card import HUB
 from vbmem.models.directory import digest, save_model
 from vbmem.models.landed import landed_fingerprint
@@ -56,26 +57,37 @@ class Model(PictureModel):
         return CodePosterior(*(torch.cat([getattr(q, part)[0] for q in chunks]) for part in ("mean", "var")))
 
     def write(
-        self, images: Pictures, *, iterations: int | None = None, generator: torch.Generator | None = None
+        self,
+        images: Pictures,
+        *,
+        iterations: int | None = None,
+        start: Start | None = None,
+        generator: torch.Generator | None = None,
     ) -> WrittenMemory:
         """Write an episode of pictures into a fresh memory: encode, then a few closed-form updates.
 
         Args:
             images: the episode.
             iterations: of the write; by default as many as in training.
+            start: where the write starts, by name; see `VariationalMemory.write`, whose default it has.
             generator: randomness of the start.
         """
-        return self.write_codes(self.encode(images).mean, iterations=iterations, generator=generator)
+        return self.write_codes(self.encode(images).mean, iterations=iterations, start=start, generator=generator)
 
     @torch.no_grad()
     def write_codes(
-        self, codes: Tensor, *, iterations: int | None = None, generator: torch.Generator | None = None
+        self,
+        codes: Tensor,
+        *,
+        iterations: int | None = None,
+        start: Start | None = None,
+        generator: torch.Generator | None = None,
     ) -> WrittenMemory:
-        """Write codes [T, C] that `encode` gave."""
+        """Write codes [T, C] that `encode` gave; the other arguments are those of `write`."""
         steps = self.network.iterations if iterations is None else iterations
         origin = {"model": self.name, "fingerprint": self.fingerprint}
-        memory = WrittenMemory.write(self.memory, codes, steps, generator, **origin)
-        threshold = known_from(memory, self.reference, codes, steps)
+        memory = WrittenMemory.write(self.memory, codes, steps, generator, start=start, **origin)
+        threshold = known_from(memory, self.reference, codes, steps, start)
         return replace(memory, threshold=threshold, reference=self.reference_digest)
 
     @torch.no_grad()
@@ -85,28 +97,32 @@ class Model(PictureModel):
         count: int,
         *,
         cluster: int | None = None,
+        choice: ChosenBy = "usage",
         sample: bool = True,
         sample_pixels: bool = False,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """New pictures from a memory alone (paper, G.1): [count, channels, H, W].
 
-        Clusters are drawn as often as the episode used them. The paper samples everything; the default shows the mean
-        pixels, since sampled ones only add independent noise. `memory.sample` gives the codes of such pictures.
+        The paper draws everything, the clusters of a mixture by `choice="prior"`. By default clusters are drawn as
+        often as the episode used them, and pixels are means, since sampled ones only add independent noise.
+        `memory.sample` gives the codes of such pictures.
 
         Args:
             memory: what `write` returned.
             count: how many.
             cluster: draw from this one only; of a tree, from this one of its first partition.
+            choice: which clusters pictures come from: "usage", as the episode used them; "prior", all alike, those of a
+                tree each partition for itself; "network", of a tree only. See `WrittenMemory.sample`.
             sample: draw memory and codes anew for every picture; otherwise their means.
             sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
             generator: of all the draws.
 
         Raises:
-            ValueError: another model wrote the memory.
+            ValueError: another model wrote the memory, or it cannot choose clusters like that.
         """
         self._check(memory)
-        codes = memory.sample(count, generator, cluster=cluster, sample=sample)
+        codes = memory.sample(count, generator, cluster=cluster, choice=choice, sample=sample)
         return self.decode(codes, sample=sample_pixels, generator=generator)
 
     @torch.no_grad()
@@ -193,11 +209,12 @@ class Model(PictureModel):
         """Changes with the reference memory; empty without one."""
         return "" if self.reference is None else digest({"row_mean": self.reference.state.row_mean})
 
-    def with_reference(self, images: Pictures) -> Self:
+    def with_reference(self, images: Pictures, *, start: Start | None = None) -> Self:
         """The same model with a reference memory of its own, for `score`, in place of the one it has.
 
         Args:
             images: what the model was trained on, or some of it; about 800 are taken.
+            start: where its write starts, as for `write`.
         """
         generator = torch.Generator().manual_seed(0)
         frames = as_frames(images, self.frame)
@@ -209,7 +226,7 @@ class Model(PictureModel):
             memory = memory.resize(clusters=reference_clusters(memory.rows, memory.code_size))
         generator = torch.Generator(self.device).manual_seed(0)
         origin = {"model": self.name, "fingerprint": self.fingerprint}
-        written = WrittenMemory.write(memory, codes, REFERENCE_ITERATIONS, generator, **origin)
+        written = WrittenMemory.write(memory, codes, REFERENCE_ITERATIONS, generator, start=start, **origin)
         return replace(self, kept_reference=replace(written, sums=None))
 
     @torch.no_grad()
@@ -282,13 +299,13 @@ class WriteTimes:
 
 
 def timed_write(
-    model: Model, frames: Tensor, generator: torch.Generator | None = None
+    model: Model, frames: Tensor, generator: torch.Generator | None = None, start: Start | None = None
 ) -> tuple[WrittenMemory, Tensor, WriteTimes]:
     """Write an episode: the memory, the codes [T, C] that went into it, and how long that took."""
     model.write(frames[:1])  # the first call of all loads libraries; the times are those of the second
     started = time.perf_counter()
     codes = model.encode(frames).mean
     encoded = time.perf_counter()
-    memory = model.write_codes(codes, generator=generator)
+    memory = model.write_codes(codes, start=start, generator=generator)
     written = time.perf_counter()
     return memory, codes, WriteTimes(1e3 * (encoded - started), 1e3 * (written - encoded))
