@@ -4,10 +4,11 @@ import pytest
 import torch
 
 import vbmem
-from tiny import as_bytes, seeded, tiny_network, waves
+from tiny import MODELS, as_bytes, seeded, tiny_network, waves
 from vbmem.errors import ModelError
-from vbmem.models import SavedModel, save_model
-from vbmem.pretrained import Baseline
+from vbmem.models import FrameFormat, SavedModel, save_model
+from vbmem.models.base import CodedModel
+from vbmem.pretrained import Baseline, directory
 
 every_baseline = pytest.mark.parametrize("kind", ["vae", "statistician", "dkm"])
 
@@ -65,6 +66,18 @@ def test_either_loader_names_the_other(saved):
         vbmem.load(saved("dkm"))
     with pytest.raises(ModelError, match=r"cifar10-mixture is a model with a memory; load it with vbmem\.load$"):
         vbmem.load_baseline("cifar10-mixture")
+
+
+@pytest.mark.parametrize("load", [vbmem.load, vbmem.load_baseline])
+def test_a_model_that_is_neither_has_networks_only(monkeypatch, load):
+    class Unlike(CodedModel):
+        def forward(self, frames, copies=1):
+            raise NotImplementedError
+
+    saved = SavedModel(Unlike(MODELS["vae"], FrameFormat(8, 3)), "other")
+    monkeypatch.setattr(directory, "load_network", lambda source, device: saved)
+    with pytest.raises(ModelError, match=r"^other is a Unlike, which neither has a memory nor .*load_network"):
+        load("other")
 
 
 def test_the_shipped_vae_reconstructs_photographs(china):

@@ -101,11 +101,11 @@ class WrittenMemory:
             count: how many.
             generator: of all the draws.
             cluster: draw from this one only; of a tree, from this one of its first partition.
-            choice: which clusters codes come from. "usage": as often as the episode used them, smoothed; of a tree, in
-                the combinations it used, which are the paper's pseudocounts. "prior": by p(s), uniform unless the
-                memory was given another, as in the paper for a mixture; the partitions of a tree then choose apart,
-                so that their parts seldom belong together. "network": of a tree, by the networks of appendix C.5,
-                which are fitted to the pseudocounts when they are first needed.
+            choice: which clusters codes come from. "usage": as often as the episode used them, and one more frame in
+                all; those of a tree in the combinations it used, which are the paper's pseudocounts. "prior": by p(s),
+                uniform unless the memory was given another, as in the paper for a mixture; the partitions of a tree
+                then choose apart, so that their parts seldom belong together. "network": of a tree, by the networks of
+                appendix C.5, which are fitted to the pseudocounts when they are first needed.
             sample: draw memory and codes; otherwise their means.
 
         Raises:

@@ -61,7 +61,11 @@ def load_baseline(source: str | Path, device: torch.device | str = "cpu") -> Bas
 
 
 def load_any(source: str | Path, device: torch.device | str = "cpu") -> Model | Baseline:
-    """A trained model, with or without a memory, ready to use; the arguments are those of `load`."""
+    """A trained model, with or without a memory, ready to use; the arguments are those of `load`.
+
+    Raises:
+        ModelError: where there is no such model, or one that is neither of the two.
+    """
     saved = load_network(source, device)
     if isinstance(saved.network, MemoryModel):
         return as_model(saved)
