@@ -10,11 +10,12 @@ from .memory import (
     WrittenMemory,
 )
 from .memory.storage import load_memory, save_memory
-from .pretrained import Model, load
+from .pretrained import Baseline, Model, load, load_baseline
 
 __version__: str
 
 __all__ = [
+    "Baseline",
     "CategoricalMemory",
     "GaussianMemory",
     "KanervaMemory",
@@ -26,6 +27,7 @@ __all__ = [
     "VbmemError",
     "WrittenMemory",
     "load",
+    "load_baseline",
     "load_memory",
     "save_memory",
 ]

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ import vbmem
 from tiny import MODELS, seeded, tiny_run, tiny_trainer
 from vbmem.commands import find_commands
 from vbmem.data.examples import photograph_crops
+from vbmem.memory.starting import Start
+from vbmem.memory.written import ChosenBy
 from vbmem.sheets import MARGIN, grid, save_picture
 
 
@@ -80,6 +83,15 @@ def test_write_with_another_model_and_more_clusters(pictures, tmp_path, capsys):
     assert vbmem.WrittenMemory.load(tmp_path / "tree.memory").usage.shape == (2, 5)
 
 
+@pytest.mark.parametrize("start", get_args(Start))
+def test_write_starts_where_it_is_told(run_dir, pictures, tmp_path, start):
+    run("write", pictures, "-o", tmp_path / "my.memory", "--model", run_dir, "--start", start)
+    written = vbmem.WrittenMemory.load(tmp_path / "my.memory")
+    expected = vbmem.load(run_dir).write(pictures, start=start, generator=seeded())
+    assert torch.equal(written.state.row_mean, expected.state.row_mean)
+    assert written.threshold == expected.threshold
+
+
 def test_write_takes_a_single_picture(pictures, tmp_path, capsys):
     run("write", pictures / "01.png", "-o", tmp_path / "one.memory")
     assert "wrote 1 frames" in capsys.readouterr().out
@@ -136,12 +148,27 @@ def test_generate_follows_its_seed_and_can_show_means(memory, tmp_path):
     assert (tmp_path / "means.png").read_bytes() == contents[3]
 
 
+def test_generate_chooses_clusters_and_draws_pixels_as_told(pictures, tmp_path):
+    run("write", pictures, "-o", tmp_path / "tree.memory", "--model", "cifar10-tree")
+    model, written = vbmem.load("cifar10-tree"), vbmem.WrittenMemory.load(tmp_path / "tree.memory")
+    shown = set()
+    for choice in get_args(ChosenBy):
+        options = ["-n", 4, "-o", tmp_path / "a.png", "--choice", choice, "--sample-pixels"]
+        run("generate", tmp_path / "tree.memory", *options)
+        drawn = model.generate(written, 4, choice=choice, sample_pixels=True, generator=seeded())
+        save_picture(grid(drawn, 2, scale=2), tmp_path / "b.png")
+        assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+        shown.add((tmp_path / "a.png").read_bytes())
+    assert len(shown) > 1  # networks choose much as the counts they were fitted to
+
+
 def test_generate_refuses_in_one_sentence_and_keeps_the_old_picture(memory, tmp_path):
     out = tmp_path / "generated.png"
     out.write_bytes(b"precious")
     for arguments, message in (
         (["-n", 0], "count must be a whole number of at least 1, got 0"),
         (["--model", "cifar10-tree"], "written by the model 'cifar10-mixture'"),
+        (["--choice", "network"], "is not a tree, which alone has networks; choose 'usage' or 'prior'"),
     ):
         with pytest.raises(ValueError, match=message):
             run("generate", memory, "-o", out, *arguments)
@@ -167,6 +194,12 @@ def test_read_shows_every_picture_and_every_step(memory, pictures, tmp_path, mon
             assert np.abs(np.asarray(shown).astype(int) - np.asarray(picture)).max() <= 1
     run("read", memory, pictures / "01.png", "--steps", 2, "--means", "-o", "means.png")
     assert Path("means.png").read_bytes() != Path("one.png").read_bytes()
+    run("read", memory, pictures / "01.png", "--steps", 2, "--sample-pixels", "-o", "drawn.png")
+    model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(memory)
+    chain = model.read(written, pictures / "01.png", 2, sample_pixels=True, generator=seeded())
+    save_picture(grid(chain.flatten(0, 1), 2, scale=2), Path("steps.png"))
+    with Image.open("drawn.png") as drawn, Image.open("steps.png") as steps:
+        assert np.array_equal(np.asarray(drawn)[:, 66:], np.asarray(steps))
     with pytest.raises(ValueError, match="steps must be"):
         run("read", memory, pictures, "--steps", 0)
 

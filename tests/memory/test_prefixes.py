@@ -207,6 +207,14 @@ def test_networks_minimise_the_cross_entropy_over_frames():
     assert many - best < 1e-3
 
 
+def test_counts_are_all_that_networks_are_fitted_to():
+    weights = torch.tensor([0.1, 0.2, 0.7], dtype=torch.float64)
+    fitted, again = PrefixNetworks.fit(PrefixCounts.of(soft(), weights)), PrefixNetworks.fit(soft())
+    assert torch.equal(fitted.base[0], weights)
+    for part in ("prefixes", "counts", "inner", "outer"):
+        assert all(map(torch.equal, getattr(fitted, part), getattr(again, part)))
+
+
 @torch.no_grad()
 def test_a_fit_is_reproducible_and_leaves_the_global_generator_alone():
     before = torch.get_rng_state()

@@ -2,14 +2,19 @@
 
 import inspect
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 
 import vbmem
 from tiny import KINDS, as_bytes, seeded, tiny_model, waves
+from vbmem.memory.choice import WeightedChoice
+from vbmem.memory.prefixes import PrefixNetworks
+from vbmem.memory.starting import Start
+from vbmem.memory.writing import VariationalMemory
 from vbmem.nets import CodePosterior
-from vbmem.pretrained import model as model_module
+from vbmem.pretrained import picture_model
 
 
 @pytest.fixture(params=KINDS)
@@ -111,6 +116,17 @@ def test_a_write_is_that_of_the_mean_codes(model):
     assert vars(model.write_codes(codes, generator=seeded()).state).keys() == vars(state).keys()
 
 
+@pytest.mark.parametrize("start", get_args(Start))
+def test_a_write_starts_where_it_is_told(start):
+    model, frames = tiny_model(), waves(9, 8)
+    state, _ = model.memory.write(model.encode(frames).mean, 4, start, generator=seeded())
+    for memory in (
+        model.write(frames, start=start, generator=seeded()),
+        model.write_codes(model.encode(frames).mean, start=start, generator=seeded()),
+    ):
+        torch.testing.assert_close(memory.state.row_mean, state.row_mean)
+
+
 def test_iterations_are_the_models_unless_given():
     model, frames = tiny_model(), waves(9, 8)
     default = model.write(frames, generator=seeded())
@@ -121,7 +137,7 @@ def test_iterations_are_the_models_unless_given():
 def test_six_hundred_frames_in_chunks_have_the_codes_of_one_batch(monkeypatch):
     model, frames = tiny_model(), waves(600, 8)
     q = model.encode(frames)
-    monkeypatch.setattr(model_module, "CHUNK", 600)
+    monkeypatch.setattr(picture_model, "CHUNK", 600)
     whole = model.encode(frames)
     for a, b in ((q.mean, whole.mean), (q.var, whole.var), (q.mean, model.network.infer(frames.unsqueeze(0)).mean[0])):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
@@ -137,7 +153,7 @@ def test_chunks_are_seen_in_order_by_reading_scoring_and_decoding(monkeypatch):
         return model.read(memory, frames, 2, sample=False), model.decode(codes), model.bound(memory, frames)
 
     whole = results()
-    monkeypatch.setattr(model_module, "CHUNK", 3)
+    monkeypatch.setattr(picture_model, "CHUNK", 3)
     for one, other in zip(whole, results(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
@@ -184,6 +200,59 @@ def test_clusters_are_drawn_as_often_as_the_episode_used_them():
     shares = torch.stack([(codes == location).all(-1).float().mean() for location in memory.state.loc_mean])
     torch.testing.assert_close(shares, memory.usage / 20, rtol=0, atol=0.04)
     assert memory.usage.std() > 0.5
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """The clusters of codes that a memory samples, [G, count]."""
+    seen = []
+    sample = VariationalMemory.sample
+
+    def record(memory, state, n, generator, **options):
+        seen.append(options["clusters"])
+        return sample(memory, state, n, generator, **options)
+
+    monkeypatch.setattr(VariationalMemory, "sample", record)
+
+    def choose(memory, count, **options):
+        memory.sample(count, seeded(), **options)
+        return seen.pop().reshape(-1, count)
+
+    return choose
+
+
+@pytest.mark.parametrize("kind", ["categorical", "mixture", "tree", "tree of one partition"])
+def test_by_the_prior_all_clusters_are_alike_and_partitions_choose_apart(kind, chosen):
+    model = tiny_model(kind)
+    memory, clusters = model.write(waves(20, 8), generator=seeded()), 3
+    drawn = chosen(memory, 9000, choice="prior")
+    joint = (drawn * clusters ** torch.arange(len(drawn)).unsqueeze(-1)).sum(0)
+    shares = joint.bincount(minlength=clusters ** len(drawn)) / 9000
+    torch.testing.assert_close(shares, torch.full_like(shares, clusters ** -len(drawn)), rtol=0, atol=0.02)
+    first, *others = chosen(memory, 9000, choice="prior", cluster=1)
+    assert (first == 1).all()
+    assert all(part.bincount(minlength=clusters).min() > 2800 for part in others)
+
+
+def test_a_prior_with_weights_is_followed(chosen):
+    memory = tiny_model().write(waves(20, 8), generator=seeded())
+    weighted = replace(memory, empty=memory.empty.with_prior(choice=WeightedChoice([1.0, 2.0, 5.0])))
+    shares = chosen(weighted, 9000, choice="prior")[0].bincount() / 9000
+    torch.testing.assert_close(shares, torch.tensor([1.0, 2.0, 5.0]) / 8, rtol=0, atol=0.02)
+
+
+def test_networks_choose_for_a_tree_also_from_a_file(chosen, tmp_path):
+    model = tiny_model("tree")
+    memory = model.write(waves(20, 8), generator=seeded())
+    memory.save(tmp_path / "a.memory")
+    loaded, networks = vbmem.WrittenMemory.load(tmp_path / "a.memory"), PrefixNetworks.fit(memory.choice)
+    for written in (memory, loaded):
+        assert torch.equal(chosen(written, 50, choice="network"), networks.sample(50, seeded()))
+        first = torch.full((50,), 2)
+        given = chosen(written, 50, choice="network", cluster=2)
+        assert torch.equal(given, networks.sample(50, seeded(), first=first))
+    pictures = [model.generate(m, 3, choice="network", generator=seeded()) for m in (memory, loaded)]
+    assert torch.equal(*pictures)
 
 
 def test_generated_pictures_are_the_decoded_codes(model, memory):
@@ -341,6 +410,12 @@ def test_a_memory_on_another_device_is_refused():
         (lambda model, memory: model.generate(memory, 0), "count must be a whole number of at least 1, got 0"),
         (lambda model, memory: model.generate(memory, -1, cluster=0), "count must be .* got -1"),
         (lambda model, memory: model.generate(memory, 1, cluster=3), r"cluster must lie in 0 \.\. 2, got 3"),
+        (lambda model, memory: model.generate(memory, 1, choice="any"), "one of usage, prior, network, got 'any'"),
+        (
+            lambda model, memory: model.generate(memory, 1, choice="network"),
+            r"^a MixtureMemory\(.*\) is not a tree, which alone has networks; choose 'usage' or 'prior'$",
+        ),
+        (lambda model, memory: model.write(waves(2, 8), start="here"), "start must be one of prior, .* got 'here'"),
         (lambda model, memory: model.read(memory, waves(2, 8), 0), "steps must be .* got 0"),
         (lambda model, memory: model.bound(memory, waves(2, 8), samples=0), "samples must be .* got 0"),
         (lambda model, memory: model.write(waves(2, 8), iterations=0), "iterations must be .* got 0"),
@@ -359,7 +434,7 @@ def test_impossible_requests_are_refused_in_one_sentence(use, message):
 
 def test_progress_is_shown_for_long_work_on_a_terminal_only(monkeypatch, capfd):
     model = tiny_model()
-    monkeypatch.setattr(model_module, "LONG", 1)
+    monkeypatch.setattr(picture_model, "LONG", 1)
     model.encode(as_bytes(waves(3, 8)).transpose(0, 3, 1, 2))
     assert capfd.readouterr() == ("", "")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes standard error for a terminal

@@ -76,19 +76,19 @@ def test_a_score_is_the_difference_to_the_reference(kind):
 # --- The threshold --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("frames", [4, 11, 40])
-def test_the_threshold_is_that_of_memories_written_without_the_frames(frames):
+@pytest.mark.parametrize(("frames", "start"), [(4, None), (11, None), (40, None), (40, "random"), (40, "ward")])
+def test_the_threshold_is_that_of_memories_written_without_the_frames(frames, start):
     """As the same memories say one by one, from the same start."""
-    model = tiny_model("mixture", iterations=9).with_reference(waves(30, 8, seed=2))
+    model = tiny_model("mixture", iterations=9).with_reference(waves(30, 8, seed=2), start=start)
     codes = model.encode(waves(frames, 8)).mean
-    memory, each = model.write_codes(codes), frames // 4
+    memory, each = model.write_codes(codes, start=start), frames // 4
     scores = []
     for fold in range(4):
         left_out = torch.zeros(frames, dtype=torch.bool)
         left_out[fold : 4 * each : 4] = True
         others = [torch.arange(f, 4 * each, 4) for f in range(4) if f != fold]
         kept = codes[torch.cat([*others, torch.arange(4 * each, frames)])]
-        part = vbmem.WrittenMemory.write(model.memory, kept, 3)
+        part = vbmem.WrittenMemory.write(model.memory, kept, 3, start=start)
         scores.append(novelty.familiarity(part, model.reference, codes[left_out]))
     expected = float(torch.cat(scores).quantile(novelty.UNFAMILIAR_SHARE))
     assert memory.threshold == pytest.approx(expected, abs=0.05 * float(torch.cat(scores).std()) + 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from csv import writer
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -27,7 +28,14 @@ SHOWN = 64  # pixels, to which smaller pictures are enlarged
 
 
 @command("Your pictures")
-def write(images: Images, out: Out, model: str = "cifar10-mixture", clusters: int | None = None, seed: int = 0) -> None:
+def write(
+    images: Images,
+    out: Out,
+    model: str = "cifar10-mixture",
+    clusters: int | None = None,
+    start: Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"] | None = None,
+    seed: int = 0,
+) -> None:
     """Write a folder of pictures into a memory file.
 
     Args:
@@ -35,6 +43,8 @@ def write(images: Images, out: Out, model: str = "cifar10-mixture", clusters: in
         out: the memory file to leave.
         model: a name that `vbmem models` lists, the directory of a model or a training run, or hf://USER/NAME.
         clusters: how many clusters the memory has; by default as many as the model was trained with.
+        start: where the write starts: at the prior, random, at random frames, at k-means++ seeds, at the means of
+            k-means or of a Ward clustering; by default what suits the memory.
         seed: seed of the random start of the write.
     """
     from vbmem.pretrained.inputs import as_frames
@@ -43,7 +53,7 @@ def write(images: Images, out: Out, model: str = "cifar10-mixture", clusters: in
     generator, loaded = _generator(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
-    memory, _, times = timed_write(loaded, as_frames(images, loaded.frame), generator)
+    memory, _, times = timed_write(loaded, as_frames(images, loaded.frame), generator, start)
     memory.save(out)
     say(f"wrote {memory.frames} frames into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
@@ -56,7 +66,9 @@ def generate(
     out: Out = Path("generated.png"),
     count: Count = 64,
     by_cluster: bool = False,
+    choice: Literal["usage", "prior", "network"] = "usage",
     means: bool = False,
+    sample_pixels: bool = False,
     model: str | None = None,
     seed: int = 0,
 ) -> None:
@@ -67,7 +79,10 @@ def generate(
         out: a PNG of all pictures.
         count: how many pictures to draw.
         by_cluster: draw so many from every cluster, each cluster a row.
+        choice: which clusters pictures come from: as often as the pictures written used them, all alike as in the paper
+            (the parts of a tree each for itself), or, of a tree, as networks fitted to that use predict.
         means: show the mean memory and codes instead of samples.
+        sample_pixels: draw the pixels too, as in the paper, instead of showing their means.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: seed of the random draws.
     """
@@ -75,9 +90,16 @@ def generate(
 
     generator, (loaded, written) = _generator(seed), _open(memory, model)
     clusters = range(written.empty.layout[0]) if by_cluster else [None]
-    pictures = [
-        loaded.generate(written, count, cluster=cluster, sample=not means, generator=generator) for cluster in clusters
-    ]
+    draw = partial(
+        loaded.generate,
+        written,
+        count,
+        choice=choice,
+        sample=not means,
+        sample_pixels=sample_pixels,
+        generator=generator,
+    )
+    pictures = [draw(cluster=cluster) for cluster in clusters]
     _save_sheet(torch.cat(pictures), count if by_cluster else math.isqrt(count - 1) + 1, out)
 
 
@@ -88,6 +110,7 @@ def read(
     out: Out = Path("read.png"),
     steps: int = 12,
     means: bool = False,
+    sample_pixels: bool = False,
     model: str | None = None,
     seed: int = 0,
 ) -> None:
@@ -99,6 +122,7 @@ def read(
         out: a PNG with a row for every picture: as it was, then every step.
         steps: how many times in a row each picture is read.
         means: take the means of memory and codes instead of samples, which recalls damaged pictures best.
+        sample_pixels: draw the pixels of every step too, as in the paper, instead of going on from their means.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: seed of the random draws.
     """
@@ -108,7 +132,7 @@ def read(
 
     generator, (loaded, written) = _generator(seed), _open(memory, model)
     frames = to_unit(as_frames(images, loaded.frame), loaded.frame)
-    chain = loaded.read(written, frames, steps, sample=not means, generator=generator)
+    chain = loaded.read(written, frames, steps, sample=not means, sample_pixels=sample_pixels, generator=generator)
     rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
     _save_sheet(rows.flatten(0, 1), 1 + steps, out)
 

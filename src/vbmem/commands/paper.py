@@ -93,44 +93,74 @@ def figure2(
 
 
 Folder = Annotated[Path, tyro.conf.arg(help="the directory for the pictures")]
-Models = Annotated[list[str], tyro.conf.arg(help="names that `vbmem models` lists, or directories")]
+Models = Annotated[list[str], tyro.conf.arg(help="names that `vbmem models` lists, or directories of models and runs")]
 ModelName = Annotated[str, tyro.conf.arg(help="a name that `vbmem models` lists, or a directory")]
 Cifar = Annotated[
     Path | None,
     tyro.conf.arg(help="where CIFAR-10 is kept; without it, crops of two photographs make the episode"),
 ]
 Seed = Annotated[int, tyro.conf.arg(help="seed of the episode and the random draws")]
+AsInPaper = Annotated[
+    bool,
+    tyro.conf.arg(
+        help="draw pixels, also within chains, and the clusters of a mixture all alike, as appendix G has it"
+    ),
+]
 FIGURES, MIXTURE, BOTH = Path("figures"), "cifar10-mixture", ["cifar10-mixture", "cifar10-tree"]
 
 
-def _draw(figure: str, *options: Any) -> None:
+def _draw(figure: str, *options: Any, as_in_paper: bool) -> None:
     from vbmem.paper import figures
 
-    getattr(figures, figure)(*options, console)
+    getattr(figures, figure)(*options, console, as_in_paper=as_in_paper)
 
 
 @command("The paper")
-def figure3(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None, seed: Seed = 0) -> None:
-    """Figure 3: pictures generated from memory."""
-    _draw("figure3", out, models, data_dir, seed)
+def figure3(
+    out: Folder = FIGURES,
+    models: Models = BOTH,
+    data_dir: Cifar = None,
+    as_in_paper: AsInPaper = False,
+    seed: Seed = 0,
+) -> None:
+    """Figure 3: pictures generated from memory, or without one."""
+    _draw("figure3", out, models, data_dir, seed, as_in_paper=as_in_paper)
 
 
 @command("The paper")
-def figure4(out: Folder = FIGURES, models: Models = BOTH, data_dir: Cifar = None, seed: Seed = 0) -> None:
+def figure4(
+    out: Folder = FIGURES,
+    models: Models = BOTH,
+    data_dir: Cifar = None,
+    as_in_paper: AsInPaper = False,
+    seed: Seed = 0,
+) -> None:
     """Figure 4: iterative reading, as a picture and an animation."""
-    _draw("figure4", out, models, data_dir, seed)
+    _draw("figure4", out, models, data_dir, seed, as_in_paper=as_in_paper)
 
 
 @command("The paper")
-def figure5(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar = None, seed: Seed = 0) -> None:
+def figure5(
+    out: Folder = FIGURES,
+    model: ModelName = MIXTURE,
+    data_dir: Cifar = None,
+    as_in_paper: AsInPaper = False,
+    seed: Seed = 0,
+) -> None:
     """Figure 5: 640 pictures in a memory of 100 clusters."""
-    _draw("figure5", out, model, data_dir, seed)
+    _draw("figure5", out, model, data_dir, seed, as_in_paper=as_in_paper)
 
 
 @command("The paper")
-def figure6(out: Folder = FIGURES, model: ModelName = MIXTURE, data_dir: Cifar = None, seed: Seed = 0) -> None:
+def figure6(
+    out: Folder = FIGURES,
+    model: ModelName = MIXTURE,
+    data_dir: Cifar = None,
+    as_in_paper: AsInPaper = False,
+    seed: Seed = 0,
+) -> None:
     """Figure 6: 1280 pictures in a memory of 150 clusters."""
-    _draw("figure6", out, model, data_dir, seed)
+    _draw("figure6", out, model, data_dir, seed, as_in_paper=as_in_paper)
 
 
 @command("The paper")

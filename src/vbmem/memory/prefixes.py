@@ -161,16 +161,24 @@ class PrefixCounts(Prefixes):
 
 @dataclass(frozen=True)
 class PrefixNetworks(Prefixes):
-    """p(s^(g) = . | prefix) = softmax(tanh(x A) B), x the one-hot prefix; for the first partition smoothed usage."""
+    """NN_g (paper, C.5): p(s^(g) = . | prefix) = softmax(tanh(x A) B), x the one-hot prefix; for the first partition
+    smoothed usage."""
 
     inner: tuple[Tensor, ...]  # A of the second, third, .. partition, [g H, hidden]; no bias, as x sums to a constant
     outer: tuple[Tensor, ...]  # B, [hidden, H]
 
     @classmethod
     @torch.enable_grad()
-    def fit(cls, assignment: Tensor, hidden: int = 32, steps: int = 200, seed: int = 0) -> PrefixNetworks:
-        """Adam on the cross-entropy to theta [G, T, H], which needs the counts only. A starts at random, B at 0."""
-        table = PrefixCounts.of(assignment)
+    def fit(cls, written: PrefixCounts | Tensor, hidden: int = 32, steps: int = 200, seed: int = 0) -> PrefixNetworks:
+        """Adam on the cross-entropy to the frames' theta. A starts at random, B at 0.
+
+        Args:
+            written: the counts of the frames, which are all it needs, or theta [G, T, H] itself.
+            hidden: units between A and B.
+            steps: of Adam.
+            seed: of A.
+        """
+        table = PrefixCounts.of(written) if isinstance(written, Tensor) else written
         inner, outer, random = [], [], torch.Generator().manual_seed(seed)
         for g, (prefixes, counts) in enumerate(zip(table.prefixes[1:], table.counts[1:], strict=True), start=1):
             A = torch.randn(g * counts.shape[-1], check_size("hidden", hidden), generator=random).to(counts) / g**0.5

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -14,10 +15,14 @@ from vbmem.errors import MemoryFileError
 from vbmem.memory import engine
 from vbmem.memory.checks import check_codes, check_shape, check_size
 from vbmem.memory.merging import unite
-from vbmem.memory.prefixes import PrefixCounts
+from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
+from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
 from vbmem.memory.storage import below, read_memory, write_memory
 from vbmem.memory.writing import VariationalMemory
+
+ChosenBy = Literal["usage", "prior", "network"]
+"""What chooses the clusters of new codes; see `WrittenMemory.sample`."""
 
 CHOICE, SUMS = "assignments.", "sums."  # begin the names of their tensors in a file
 
@@ -52,12 +57,13 @@ class WrittenMemory:
         iterations: int | None = None,
         generator: torch.Generator | None = None,
         *,
+        start: Start | None = None,
         model: str = "",
         fingerprint: str = "",
     ) -> Self:
         """Write the codes [T, C] of one episode into an empty memory; the arguments are those of its `write`."""
         _check_episode(codes, memory)
-        state, _ = memory.write(codes.detach(), iterations, generator=generator)
+        state, _ = memory.write(codes.detach(), iterations, start, generator=generator)
         state = state.detach()
         sums, choice = _known_of(memory, state, codes)
         return cls(memory, state, choice, len(codes), model, fingerprint, sums.to(codes.dtype))
@@ -86,13 +92,24 @@ class WrittenMemory:
         generator: torch.Generator | None = None,
         *,
         cluster: int | None = None,
+        choice: ChosenBy = "usage",
         sample: bool = True,
     ) -> Tensor:
-        """New codes (paper, G.1), clusters drawn as often as the episode used them: [count, C].
+        """New codes (paper, G.1): [count, C].
 
         Args:
+            count: how many.
+            generator: of all the draws.
             cluster: draw from this one only; of a tree, from this one of its first partition.
+            choice: which clusters codes come from. "usage": as often as the episode used them, and one more frame in
+                all; those of a tree in the combinations it used, which are the paper's pseudocounts. "prior": by p(s),
+                uniform unless the memory was given another, as in the paper for a mixture; the partitions of a tree
+                then choose apart, so that their parts seldom belong together. "network": of a tree, by the networks of
+                appendix C.5, which are fitted to the pseudocounts when they are first needed.
             sample: draw memory and codes; otherwise their means.
+
+        Raises:
+            ValueError: the memory has no such cluster, or no networks because it is not a tree.
         """
         check_size("count", count)
         first = None
@@ -100,9 +117,33 @@ class WrittenMemory:
             if not 0 <= cluster < self.empty.layout[0]:
                 raise ValueError(f"cluster must lie in 0 .. {self.empty.layout[0] - 1}, got {cluster}")
             first = torch.full((count,), cluster, device=self.state.loc_var.device)
-        clusters = self.choice.sample(count, generator, first=first)
+        clusters = self._choose(choice, count, first, generator)
         clusters = clusters.reshape(*self.state.loc_var.shape[:-1], count)
         return self.empty.sample(self.state, count, generator, clusters=clusters, sample=sample)
+
+    @cached_property
+    def networks(self) -> PrefixNetworks:
+        """NN_g of a tree, fitted to its counts when they are first used (paper, C.5).
+
+        Raises:
+            ValueError: the memory is not a tree.
+        """
+        if not self.empty.partitioned:
+            raise ValueError(f"a {self.empty} is not a tree, which alone has networks; choose 'usage' or 'prior'")
+        return PrefixNetworks.fit(self.choice)
+
+    def _choose(self, choice: ChosenBy, count: int, first: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        """Clusters of new codes, those of the first partition given or drawn: int64 [G, count]."""
+        match choice:
+            case "usage":
+                return self.choice.sample(count, generator, first=first)
+            case "network":
+                return self.networks.sample(count, generator, first=first)
+            case "prior":
+                shape, clusters = (self.empty.partitions, count), self.empty.layout[0]
+                drawn = self.empty.choice.sample(shape, clusters, self.state.loc_var, generator)
+                return drawn if first is None else torch.cat([first.unsqueeze(0), drawn[1:]])
+        raise ValueError(f"choice must be one of {', '.join(get_args(ChosenBy))}, got {choice!r}")
 
     def read(self, codes: Tensor, generator: torch.Generator | None = None, *, sample: bool = True) -> Tensor:
         """Codes [.., T, C] read back once (paper, G.2); without `sample`, the means of their likeliest clusters."""

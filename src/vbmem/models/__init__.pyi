@@ -1,4 +1,5 @@
 from .base import EpisodicModel, Evidence, FrameFormat
+from .baseline import BaselineModel
 from .directory import SavedModel, fingerprint, load_model, save_model
 from .dkm import DKM
 from .memory_model import MemoryModel
@@ -9,6 +10,7 @@ from .vae import VAE
 __all__ = [
     "DKM",
     "VAE",
+    "BaselineModel",
     "DKMConfig",
     "EpisodicModel",
     "Evidence",

@@ -5,13 +5,14 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vbmem.memory import KanervaMemory
+from vbmem.memory import KanervaMemory, MemoryState
 from vbmem.memory.kanerva import R0_SCALE
-from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, repeat_episodes
+from vbmem.models.base import Evidence, FrameFormat, repeat_episodes
+from vbmem.models.baseline import BaselineModel, noise_like
 from vbmem.models.settings import DKMConfig
 
 
-class DKM(EpisodicModel):
+class DKM(BaselineModel):
     config: DKMConfig
 
     def __init__(self, config: DKMConfig, frame: FrameFormat) -> None:
@@ -51,3 +52,35 @@ class DKM(EpisodicModel):
             episode_length=frames.shape[1],
             extra_objective=extra,
         )
+
+    def new_codes(self, embeddings: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """M'w of the written memory, w ~ N(0, I) and M ~ q(M), both anew for every code."""
+        _, state = self._written(embeddings)
+        weights = noise_like(embeddings, len(embeddings), count, self.config.rows, generator=generator)
+        return _read_out(weights, state, generator)
+
+    def same_codes(
+        self, embeddings: Tensor, generator: torch.Generator | None = None, *, sample: bool = False
+    ) -> Tensor:
+        """M'w of the written memory, w addressed with it as finally written, as in the bound."""
+        memory, state = self._written(embeddings)
+        addresses = memory.address(state, embeddings)
+        if not sample:
+            return memory.recall(state, addresses)
+        mean = addresses.weight_mean.squeeze(-2)  # [B, T, K]
+        noise = noise_like(mean, *mean.shape, generator=generator)
+        return _read_out(mean + self.address_log_std.exp() * noise, state, generator)
+
+    def _written(self, codes: Tensor) -> tuple[KanervaMemory, MemoryState]:
+        """The memory with its prior as now trained, and the codes [B, T, C] in it."""
+        memory = self.memory.with_prior(row_mean=self.row_mean, address_var=torch.exp(2 * self.address_log_std))
+        state, _ = memory.write(codes)
+        return memory, state
+
+
+def _read_out(weights: Tensor, state: MemoryState, generator: torch.Generator | None) -> Tensor:
+    """M'w of a fresh M ~ q(M) for every w: N(R'w, (w'Uw) I), drawn without drawing M: [B, n, K] -> [B, n, C]."""
+    rows, cov = state.row_mean.squeeze(-3), state.row_cov.squeeze(-3)
+    spread = ((weights @ cov) * weights).sum(-1, keepdim=True).clamp_min(0).sqrt()
+    means = weights @ rows
+    return means + spread * noise_like(means, *means.shape, generator=generator)

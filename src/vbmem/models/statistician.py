@@ -3,13 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from vbmem.models.base import EpisodicModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
+from vbmem.models.base import Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
+from vbmem.models.baseline import BaselineModel, noise_like
 from vbmem.models.settings import StatisticianConfig
 from vbmem.nets import CodeHead, CodePosterior
 from vbmem.nets.layers import dense
 
 
-class NeuralStatistician(EpisodicModel):
+class NeuralStatistician(BaselineModel):
     def __init__(self, config: StatisticianConfig, frame: FrameFormat) -> None:
         size, context = config.code_size, config.context_size
         super().__init__(config, frame, 2 * size)
@@ -27,9 +28,7 @@ class NeuralStatistician(EpisodicModel):
         context = repeat_posterior(self.infer_context(embeddings), copies)
         embeddings, frames = repeat_episodes(embeddings, copies), repeat_episodes(frames, copies)
         # A context of its own for every frame: the bound's expectation is the same, its variance smaller.
-        shape = (*frames.shape[:2], context.mean.shape[-1])
-        noise = torch.randn(shape, dtype=context.mean.dtype, device=frames.device)
-        contexts = context.mean.unsqueeze(1) + context.var.sqrt().unsqueeze(1) * noise
+        contexts = _draw(context, frames.shape[1])
         with self._networks(frames):
             posterior = self.code_head(torch.cat([embeddings, contexts], dim=-1))
             prior = CodePosterior.from_network(self.code_prior(contexts))
@@ -38,6 +37,31 @@ class NeuralStatistician(EpisodicModel):
             divergences={"kl_codes": normal_kl(posterior, prior).sum(-1), "kl_context": normal_kl(context)},
             episode_length=frames.shape[1],
         )
+
+    def new_codes(self, embeddings: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """c ~ q(c | X), another for every code, and z ~ p(z | c)."""
+        contexts = _draw(self.infer_context(embeddings), count, generator)
+        with self._networks(embeddings):
+            prior = CodePosterior.from_network(self.code_prior(contexts))
+        return prior.rsample(generator)
+
+    def same_codes(
+        self, embeddings: Tensor, generator: torch.Generator | None = None, *, sample: bool = False
+    ) -> Tensor:
+        """Of q(z | x, c), with the mean of q(c | X) for c, or with draws of it, another for every frame."""
+        context, frames = self.infer_context(embeddings), embeddings.shape[1]
+        mean = context.mean.unsqueeze(1).expand(-1, frames, -1)
+        contexts = _draw(context, frames, generator) if sample else mean
+        with self._networks(embeddings):
+            posterior = self.code_head(torch.cat([embeddings, contexts], dim=-1))
+        return posterior.rsample(generator) if sample else posterior.mean
+
+
+def _draw(context: CodePosterior, count: int, generator: torch.Generator | None = None) -> Tensor:
+    """`count` contexts of every episode: [B, context] -> [B, count, context]."""
+    episodes, size = context.mean.shape
+    noise = noise_like(context.mean, episodes, count, size, generator=generator)
+    return context.mean.unsqueeze(1) + context.var.sqrt().unsqueeze(1) * noise
 
 
 def _gaussian_head(inputs: int, outputs: int) -> nn.Sequential:

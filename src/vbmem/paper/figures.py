@@ -1,5 +1,8 @@
 """Figures 3 to 6: what the shipped models generate and read from memory, beside the episode they wrote.
 
+Figure 3 is also there of the models that the paper compares them with. As in the paper, pixels are drawn and clusters
+of a mixture all alike; by default pixels are means, and clusters come as often as the episode used them.
+
 A new figure is one function from a `Scene` to the files it leaves. Without a data directory the episodes are crops of
 scikit-learn's photographs, so that all figures can be drawn anywhere.
 """
@@ -22,16 +25,19 @@ from rich.console import Console
 from torch import Tensor
 
 from vbmem.data.examples import draw_episode
+from vbmem.errors import ModelError
 from vbmem.memory.written import WrittenMemory
 from vbmem.paper.metrics.neighbours import nearest
-from vbmem.pretrained.directory import load
+from vbmem.pretrained.baseline import Baseline
+from vbmem.pretrained.directory import load_any
+from vbmem.pretrained.model import Model
 from vbmem.sheets import figure_png, grid, save_animation, save_picture
 
 STEPS = 12  # of iterative reading
 SCALE = 2  # screen pixels to a pixel of a frame
 GAP = 24  # screen pixels between panels
 TITLE, FONT_SIZE = 26, 15  # height of the line over a panel, and of its text
-COLOURS, LEVELS = 192, 26  # in a frame of the animation; of a channel in a picture. Hardly seen, and half the bytes
+COLOURS = 192  # in a frame of the animation
 STEP_MS, LAST_MS = 250, 2500  # how long the animation shows a step, and the last one
 
 Sheet: TypeAlias = Image.Image | list[Image.Image]  # a picture, or the frames of an animation
@@ -47,31 +53,72 @@ class Size(NamedTuple):
     clusters: int | None = None
 
 
-class Scene:
-    """An episode, uint8 [T, channels, H, W], drawn and written into the memory of the model of this name; all chance
-    comes from one generator."""
+class Episode:
+    """An episode, uint8 [T, channels, H, W], drawn for a model; all chance comes from one generator."""
 
-    def __init__(self, size: Size, name: str, data_dir: Path | None, seed: int) -> None:
-        self.size, self.model = size, load(name)
-        if size.clusters is not None:
-            self.model = self.model.resize(clusters=size.clusters)
-        self.episode = draw_episode(size.frames, self.model.frame, data_dir, seed)
+    def __init__(
+        self, size: Size, model: Model | Baseline, data_dir: Path | None, seed: int, as_in_paper: bool = False
+    ) -> None:
+        self.size, self.name, self.as_in_paper = size, model.name, as_in_paper
+        self.pictures = draw_episode(size.frames, model.frame, data_dir, seed)
         self.generator = torch.Generator().manual_seed(seed)
-        self.memory = self.model.write(self.episode, generator=self.generator)
-        self.pictures = "crops of two photographs" if data_dir is None else "test pictures of CIFAR-10"
+        self.source = "crops of two photographs" if data_dir is None else "test pictures of CIFAR-10"
 
-    def samples(self) -> Tensor:
-        """Memory and codes drawn, mean pixels (paper, G.1): [size.shown, channels, H, W]."""
-        return self.model.generate(self.memory, self.size.shown, generator=self.generator)
-
-    def reads(self, start: Tensor) -> Tensor:
-        """Chains that draw memory, addresses and codes at every step (paper, G.2): [STEPS, N, channels, H, W]."""
-        return self.model.read(self.memory, start, STEPS, generator=self.generator)
+    def title(self, text: str, detail: str) -> str:
+        """Of a panel of samples or reads: what it shows, and how it came about."""
+        return f"{text} ({detail}, as in the paper)" if self.as_in_paper else f"{text} ({detail})"
 
     def reference(self, columns: int, scale: int = SCALE) -> Image.Image:
         """The panel of the episode."""
-        title = f"Reference episode: {self.size.frames} {self.pictures}"
-        return _titled(grid(self.episode / 255, columns, scale), title)
+        title = f"Reference episode: {self.size.frames} {self.source}"
+        return _titled(grid(self.pictures / 255, columns, scale), title)
+
+
+class BaselineScene(Episode):
+    """An episode, and a model that has no memory to write it into."""
+
+    def __init__(
+        self, size: Size, model: Baseline, data_dir: Path | None, seed: int, as_in_paper: bool = False
+    ) -> None:
+        super().__init__(size, model, data_dir, seed, as_in_paper)
+        self.model = model
+
+    def samples(self) -> Tensor:
+        """Codes drawn, and mean pixels or drawn ones: [size.shown, channels, H, W]."""
+        return self.model.generate(
+            self.pictures, self.size.shown, sample_pixels=self.as_in_paper, generator=self.generator
+        )
+
+    def reconstructions(self) -> Tensor:
+        """Means throughout: [T, channels, H, W]."""
+        return self.model.reconstruct(self.pictures)
+
+
+class Scene(Episode):
+    """An episode written into the memory of a model."""
+
+    def __init__(self, size: Size, model: Model, data_dir: Path | None, seed: int, as_in_paper: bool = False) -> None:
+        super().__init__(size, model, data_dir, seed, as_in_paper)
+        self.model = model if size.clusters is None else model.resize(clusters=size.clusters)
+        self.memory = self.model.write(self.pictures, generator=self.generator)
+
+    def samples(self) -> Tensor:
+        """Memory and codes drawn, and mean pixels or drawn ones (paper, G.1): [size.shown, channels, H, W].
+
+        As in the paper, the clusters of a mixture come from the prior, those of a tree from pseudocounts.
+        """
+        return self.model.generate(
+            self.memory,
+            self.size.shown,
+            choice="prior" if self.as_in_paper and not self.model.memory.partitioned else "usage",
+            sample_pixels=self.as_in_paper,
+            generator=self.generator,
+        )
+
+    def reads(self, start: Tensor) -> Tensor:
+        """Chains that draw memory, addresses and codes at every step, as in the paper (G.2) pixels too:
+        [STEPS, N, channels, H, W]."""
+        return self.model.read(self.memory, start, STEPS, sample_pixels=self.as_in_paper, generator=self.generator)
 
 
 @dataclass(frozen=True)
@@ -80,41 +127,70 @@ class Figure:
 
     size: Size
     draw: Callable[[Scene], Sheets]
+    draw_baseline: Callable[[BaselineScene], Sheets] | None = None
+    """Of a model without a memory, where there is something to see of it."""
 
     def __call__(
-        self, out: Path, models: str | Sequence[str], data_dir: Path | None, seed: int, console: Console
+        self,
+        out: Path,
+        models: str | Sequence[str],
+        data_dir: Path | None,
+        seed: int,
+        console: Console,
+        *,
+        as_in_paper: bool = False,
     ) -> list[Path]:
         """Draw the figure for a model, or for each of several.
 
         Args:
             out: the directory to leave the files in.
-            models: names of models that come with the package, or directories.
+            models: names of models that come with the package, or directories of models and runs.
             data_dir: where CIFAR-10 is kept; None for crops of photographs.
             seed: of the episode and the draws.
             console: for what is happening, and the files there are in the end.
+            as_in_paper: draw pixels too, also within chains, and the clusters of a mixture from the prior (appendix G);
+                the files say so in their names.
 
         Returns:
             The files.
 
         Raises:
             DataError: if the directory does not hold CIFAR-10.
+            ModelError: where there is no such model, or one without the memory that the figure is about.
         """
         if data_dir is None:
             console.print("without CIFAR-10: using crops of scikit-learn's photographs")
         files = []
         for name in [models] if isinstance(models, str) else models:
-            with console.status(f"{name} writes {self.size.frames} pictures, samples and reads"):
-                sheets = self.draw(Scene(self.size, name, data_dir, seed))
-            files += [_save(sheet, out / file) for file, sheet in sheets.items()]
+            with console.status(f"{name} sees {self.size.frames} pictures, samples and reads"):
+                sheets = self._sheets(load_any(name), data_dir, seed, as_in_paper)
+            for file, sheet in sheets.items():
+                path = out / file
+                files.append(_save(sheet, path.with_stem(f"{path.stem}-as-in-paper") if as_in_paper else path))
         console.print("pictures: " + ", ".join(map(str, files)), soft_wrap=True)
         return files
 
+    def _sheets(self, model: Model | Baseline, data_dir: Path | None, seed: int, as_in_paper: bool) -> Sheets:
+        if isinstance(model, Model):
+            return self.draw(Scene(self.size, model, data_dir, seed, as_in_paper))
+        if self.draw_baseline is None:
+            raise ModelError(f"{model.name} has no memory, which {self.draw.__name__} shows; choose a memory model")
+        return self.draw_baseline(BaselineScene(self.size, model, data_dir, seed, as_in_paper))
 
-@partial(Figure, Size(frames=64, shown=64, columns=8))
+
+def _figure3_of_baseline(scene: BaselineScene) -> Sheets:
+    """Samples, reconstructions and the episode, one under the other."""
+    name, columns = scene.name, scene.size.columns
+    panels = {scene.title("Samples", name): scene.samples(), f"Reconstructions ({name})": scene.reconstructions()}
+    shown = [_titled(grid(frames, columns, SCALE), title) for title, frames in panels.items()]
+    return {f"figure3-{name}.png": _together(*shown, scene.reference(columns), down=True)}
+
+
+@partial(Figure, Size(frames=64, shown=64, columns=8), draw_baseline=_figure3_of_baseline)
 def figure3(scene: Scene) -> Sheets:
     """Figure 3: samples from memory, and below them the episode."""
-    name, columns = scene.model.name, scene.size.columns
-    samples = _titled(grid(scene.samples(), columns, SCALE), f"Samples from memory ({name})")
+    name, columns = scene.name, scene.size.columns
+    samples = _titled(grid(scene.samples(), columns, SCALE), scene.title("Samples from memory", name))
     return {f"figure3-{name}.png": _together(samples, scene.reference(columns), down=True)}
 
 
@@ -124,9 +200,9 @@ def figure4(scene: Scene) -> Sheets:
 
     Below the episode, one chain a row: the sample it starts from, its steps, and the last one's nearest neighbour.
     """
-    name, start = scene.model.name, scene.samples()
-    steps, frames = scene.reads(start), scene.episode / 255
-    title = f"Iterative reading, steps 1 to {STEPS} ({name})"
+    name, start = scene.name, scene.samples()
+    steps, frames = scene.reads(start), scene.pictures / 255
+    title = scene.title(f"Iterative reading, steps 1 to {STEPS}", name)
     rows = _together(
         _titled(grid(start, 1, SCALE), "Sample"),
         _titled(grid(steps.transpose(0, 1).flatten(0, 1), STEPS, SCALE), title),
@@ -158,7 +234,7 @@ def _samples_and_reads(scene: Scene) -> tuple[Image.Image, Image.Image]:
     """Panels of samples, and of the last step of the chains that start from them."""
     start, size = scene.samples(), scene.size
     samples, reads = (grid(frames, size.columns, SCALE) for frames in (start, scene.reads(start)[-1]))
-    title = f"Samples from memory (T = {size.frames}, H = {size.clusters})"
+    title = scene.title("Samples from memory", f"T = {size.frames}, H = {size.clusters}")
     return _titled(samples, title), _titled(reads, f"Read {STEPS} times from memory")
 
 
@@ -209,6 +285,5 @@ def _save(sheet: Sheet, path: Path) -> Path:
     if isinstance(sheet, list):
         save_animation(sheet, [STEP_MS] * (len(sheet) - 1) + [LAST_MS], path, COLOURS)
     else:
-        top = LEVELS - 1
-        save_picture(sheet.point([round(round(v * top / 255) * 255 / top) for v in range(256)] * 3), path)
+        save_picture(sheet, path)
     return path

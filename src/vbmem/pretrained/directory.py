@@ -3,13 +3,16 @@
 import difflib
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from vbmem.errors import ModelError
+from vbmem.models.baseline import BaselineModel
 from vbmem.models.card import HUB
 from vbmem.models.directory import SETTINGS, SavedModel, load_model
 from vbmem.models.memory_model import MemoryModel
+from vbmem.pretrained.baseline import Baseline
 from vbmem.pretrained.model import Model
 
 SHIPPED = Path(__file__).parents[1] / "weights"
@@ -32,19 +35,53 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
     Raises:
         ModelError: where there is no such model, or one without a memory.
     """
+    model = load_any(source, device)
+    if not isinstance(model, Model):
+        raise ModelError(
+            f"{source} is a {_kind(model)}, which has no memory to write; choose a memory model, or see what this one "
+            "generates and reconstructs with vbmem.load_baseline"
+        )
+    return model
+
+
+def load_baseline(source: str | Path, device: torch.device | str = "cpu") -> Baseline:
+    """A trained model without a memory, ready to be compared: VAE, Neural Statistician or Dynamic Kanerva Machine.
+
+    Args:
+        source: as for `load`.
+        device: where to put it; on CUDA its networks run in bfloat16.
+
+    Raises:
+        ModelError: where there is no such model, or one with a memory.
+    """
+    model = load_any(source, device)
+    if not isinstance(model, Baseline):
+        raise ModelError(f"{source} is a model with a memory; load it with vbmem.load")
+    return model
+
+
+def load_any(source: str | Path, device: torch.device | str = "cpu") -> Model | Baseline:
+    """A trained model, with or without a memory, ready to use; the arguments are those of `load`.
+
+    Raises:
+        ModelError: where there is no such model, or one that is neither of the two.
+    """
     saved = load_network(source, device)
-    if not isinstance(saved.network, MemoryModel):
-        kind = type(saved.network).__name__
-        raise ModelError(f"{source} is a {kind}, which has no memory to write; choose a memory model")
-    return as_model(saved)
+    if isinstance(saved.network, MemoryModel):
+        return as_model(saved)
+    if isinstance(saved.network, BaselineModel):
+        return Baseline(**_fields(saved))
+    raise ModelError(
+        f"{source} is a {_kind(saved)}, which neither has a memory nor can be shown without one; its networks are what "
+        "vbmem.pretrained.load_network returns"
+    )
 
 
 def as_model(saved: SavedModel) -> Model:
     """A saved memory model, as a person uses it."""
     network = saved.network
     assert isinstance(network, MemoryModel)
-    stored = {field.name: getattr(saved, field.name) for field in fields(SavedModel)}
-    return Model(**stored, memory=network.scaled_memory().resize(**saved.sizes))
+    return Model(**_fields(saved), memory=network.scaled_memory().resize(**saved.sizes))
 
 
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -69,3 +106,11 @@ def find(source: str | Path) -> Path:
         f"there is no model {str(source)!r}; {advice}the package has {', '.join(names)}, and a directory must hold a "
         "config.json with its weights"
     )
+
+
+def _fields(saved: SavedModel) -> dict[str, Any]:
+    return {field.name: getattr(saved, field.name) for field in fields(SavedModel)}
+
+
+def _kind(saved: SavedModel) -> str:
+    return type(saved.network).__name__

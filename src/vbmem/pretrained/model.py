@@ -1,7 +1,6 @@
 """A trained model the way a person would use it: write pictures into a memory, generate, read, score."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +10,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from vbmem.memory.checks import check_shape, check_size
+from vbmem.memory.checks import check_size
+from vbmem.memory.starting import Start
 from vbmem.memory.writing import VariationalMemory
-from vbmem.memory.written import WrittenMemory
+from vbmem.memory.written import ChosenBy, WrittenMemory
 from vbmem.models.card import HUB
-from vbmem.models.directory import SavedModel, digest, save_model
+from vbmem.models.directory import digest, save_model
 from vbmem.models.landed import landed_fingerprint
 from vbmem.models.memory_model import MemoryModel
-from vbmem.nets import CodePosterior, FrameFormat
+from vbmem.nets import CodePosterior
 from vbmem.pretrained.inputs import Pictures, as_frames, to_unit
 from vbmem.pretrained.novelty import (
     REFERENCE_ITERATIONS,
@@ -28,14 +28,12 @@ from vbmem.pretrained.novelty import (
     plain_pictures,
     reference_clusters,
 )
+from vbmem.pretrained.picture_model import LONG, PictureModel
 from vbmem.progress import track
-
-CHUNK = 256  # frames that go through the networks at a time
-LONG = 2048  # frames from which on a call shows how far it is
 
 
 @dataclass(frozen=True)
-class Model(SavedModel):
+class Model(PictureModel):
     """Networks and the memory they were trained with. Nothing here needs or keeps gradients.
 
     Pictures are tensors or arrays [T, channels, H, W] (uint8, or float in [0, 1]), a folder, or a list of files or
@@ -46,14 +44,6 @@ class Model(SavedModel):
     _: KW_ONLY
     memory: VariationalMemory
     """Empty; what `write` fills."""
-
-    @property
-    def frame(self) -> FrameFormat:
-        return self.network.frame
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.network.parameters()).device
 
     def resize(self, **sizes: int) -> Self:
         """The same networks over a memory of other sizes, for example `resize(clusters=100)`; nothing is retrained."""
@@ -66,35 +56,38 @@ class Model(SavedModel):
         chunks = [self.network.infer(x.unsqueeze(0)) for x in frames]
         return CodePosterior(*(torch.cat([getattr(q, part)[0] for q in chunks]) for part in ("mean", "var")))
 
-    @torch.no_grad()
-    def decode(self, codes: Tensor, *, sample: bool = False, generator: torch.Generator | None = None) -> Tensor:
-        """Mean (or sampled) pictures of codes [.., C]: [.., channels, H, W]."""
-        check_shape("codes", codes, self.memory.code_size)
-        parts = map(self.network.decode, codes.reshape(-1, codes.shape[-1]).split(CHUNK))
-        decoded = torch.cat([pixels.sample(generator) if sample else pixels.mean for pixels in parts])
-        return decoded.reshape(*codes.shape[:-1], *decoded.shape[1:])
-
     def write(
-        self, images: Pictures, *, iterations: int | None = None, generator: torch.Generator | None = None
+        self,
+        images: Pictures,
+        *,
+        iterations: int | None = None,
+        start: Start | None = None,
+        generator: torch.Generator | None = None,
     ) -> WrittenMemory:
         """Write an episode of pictures into a fresh memory: encode, then a few closed-form updates.
 
         Args:
             images: the episode.
             iterations: of the write; by default as many as in training.
+            start: where the write starts, by name; see `VariationalMemory.write`, whose default it has.
             generator: randomness of the start.
         """
-        return self.write_codes(self.encode(images).mean, iterations=iterations, generator=generator)
+        return self.write_codes(self.encode(images).mean, iterations=iterations, start=start, generator=generator)
 
     @torch.no_grad()
     def write_codes(
-        self, codes: Tensor, *, iterations: int | None = None, generator: torch.Generator | None = None
+        self,
+        codes: Tensor,
+        *,
+        iterations: int | None = None,
+        start: Start | None = None,
+        generator: torch.Generator | None = None,
     ) -> WrittenMemory:
-        """Write codes [T, C] that `encode` gave."""
+        """Write codes [T, C] that `encode` gave; the other arguments are those of `write`."""
         steps = self.network.iterations if iterations is None else iterations
         origin = {"model": self.name, "fingerprint": self.fingerprint}
-        memory = WrittenMemory.write(self.memory, codes, steps, generator, **origin)
-        threshold = known_from(memory, self.reference, codes, steps)
+        memory = WrittenMemory.write(self.memory, codes, steps, generator, start=start, **origin)
+        threshold = known_from(memory, self.reference, codes, steps, start)
         return replace(memory, threshold=threshold, reference=self.reference_digest)
 
     @torch.no_grad()
@@ -104,28 +97,32 @@ class Model(SavedModel):
         count: int,
         *,
         cluster: int | None = None,
+        choice: ChosenBy = "usage",
         sample: bool = True,
         sample_pixels: bool = False,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """New pictures from a memory alone (paper, G.1): [count, channels, H, W].
 
-        Clusters are drawn as often as the episode used them. The paper samples everything; the default shows the mean
-        pixels, since sampled ones only add independent noise. `memory.sample` gives the codes of such pictures.
+        The paper draws everything, the clusters of a mixture by `choice="prior"`. By default clusters are drawn as
+        often as the episode used them, and pixels are means, since sampled ones only add independent noise.
+        `memory.sample` gives the codes of such pictures.
 
         Args:
             memory: what `write` returned.
             count: how many.
             cluster: draw from this one only; of a tree, from this one of its first partition.
+            choice: which clusters pictures come from: "usage", as the episode used them; "prior", all alike, those of a
+                tree each partition for itself; "network", of a tree only. See `WrittenMemory.sample`.
             sample: draw memory and codes anew for every picture; otherwise their means.
             sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
             generator: of all the draws.
 
         Raises:
-            ValueError: another model wrote the memory.
+            ValueError: another model wrote the memory, or it cannot choose clusters like that.
         """
         self._check(memory)
-        codes = memory.sample(count, generator, cluster=cluster, sample=sample)
+        codes = memory.sample(count, generator, cluster=cluster, choice=choice, sample=sample)
         return self.decode(codes, sample=sample_pixels, generator=generator)
 
     @torch.no_grad()
@@ -212,11 +209,12 @@ class Model(SavedModel):
         """Changes with the reference memory; empty without one."""
         return "" if self.reference is None else digest({"row_mean": self.reference.state.row_mean})
 
-    def with_reference(self, images: Pictures) -> Self:
+    def with_reference(self, images: Pictures, *, start: Start | None = None) -> Self:
         """The same model with a reference memory of its own, for `score`, in place of the one it has.
 
         Args:
             images: what the model was trained on, or some of it; about 800 are taken.
+            start: where its write starts, as for `write`.
         """
         generator = torch.Generator().manual_seed(0)
         frames = as_frames(images, self.frame)
@@ -228,7 +226,7 @@ class Model(SavedModel):
             memory = memory.resize(clusters=reference_clusters(memory.rows, memory.code_size))
         generator = torch.Generator(self.device).manual_seed(0)
         origin = {"model": self.name, "fingerprint": self.fingerprint}
-        written = WrittenMemory.write(memory, codes, REFERENCE_ITERATIONS, generator, **origin)
+        written = WrittenMemory.write(memory, codes, REFERENCE_ITERATIONS, generator, start=start, **origin)
         return replace(self, kept_reference=replace(written, sums=None))
 
     @torch.no_grad()
@@ -288,11 +286,6 @@ class Model(SavedModel):
                 f"this memory is on {device}, the model on {self.device}; load one of them with device={str(device)!r}"
             )
 
-    def _chunks(self, frames: Tensor, description: str = "") -> Iterator[Tensor]:
-        """Float frames on the device, a chunk at a time; with a description, a bar shows how far they are."""
-        for chunk in track(frames.split(CHUNK), description, show=bool(description) and len(frames) >= LONG):
-            yield to_unit(chunk.to(self.device), self.frame)
-
 
 @dataclass(frozen=True)
 class WriteTimes:
@@ -306,13 +299,13 @@ class WriteTimes:
 
 
 def timed_write(
-    model: Model, frames: Tensor, generator: torch.Generator | None = None
+    model: Model, frames: Tensor, generator: torch.Generator | None = None, start: Start | None = None
 ) -> tuple[WrittenMemory, Tensor, WriteTimes]:
     """Write an episode: the memory, the codes [T, C] that went into it, and how long that took."""
     model.write(frames[:1])  # the first call of all loads libraries; the times are those of the second
     started = time.perf_counter()
     codes = model.encode(frames).mean
     encoded = time.perf_counter()
-    memory = model.write_codes(codes, generator=generator)
+    memory = model.write_codes(codes, start=start, generator=generator)
     written = time.perf_counter()
     return memory, codes, WriteTimes(1e3 * (encoded - started), 1e3 * (written - encoded))

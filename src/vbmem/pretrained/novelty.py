@@ -6,6 +6,7 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
+from vbmem.memory.starting import Start
 from vbmem.memory.written import WrittenMemory, usage_of
 from vbmem.nets import FrameFormat
 
@@ -34,11 +35,17 @@ def familiarity(memory: WrittenMemory, reference: WrittenMemory | None, codes: T
     return _knows(memory, codes) - _knows(reference, codes)
 
 
-def known_from(memory: WrittenMemory, reference: WrittenMemory | None, codes: Tensor, iterations: int) -> float | None:
+def known_from(
+    memory: WrittenMemory,
+    reference: WrittenMemory | None,
+    codes: Tensor,
+    iterations: int,
+    start: Start | None = None,
+) -> float | None:
     """The familiarity that 9 in 10 of the written codes [T, C] reach in memories that were written without them.
 
-    All these memories are written in one batch, each without every k-th frame, in a third of the iterations, which
-    changes little. None for fewer frames than there are folds.
+    All these memories are written in one batch from the same kind of start, each without every k-th frame, in a third
+    of the iterations, which changes little. None for fewer frames than there are folds.
     """
     frames, empty = len(codes), memory.empty
     folds = FOLDS if frames <= LONG_EPISODE else 2
@@ -49,7 +56,7 @@ def known_from(memory: WrittenMemory, reference: WrittenMemory | None, codes: Te
     rest = torch.arange(each * folds, frames, device=codes.device)
     kept = torch.stack([torch.cat([*order[:i], *order[i + 1 :], rest]) for i in range(folds)])
     generator = torch.Generator(codes.device).manual_seed(0)
-    states, addresses = empty.write(codes[kept], max(3, iterations // 3), generator=generator)
+    states, addresses = empty.write(codes[kept], max(3, iterations // 3), start, generator=generator)
     scores = []
     for i, left_out in enumerate(order):
         choice = usage_of(empty, addresses.assignment[i])
