@@ -18,8 +18,9 @@ def test_figure2_runs_and_says_where_the_pictures_are(run, tmp_path: Path) -> No
     assert (tmp_path / "figure2b.png").exists()
 
 
-def test_a_bad_value_is_one_sentence_and_a_failing_exit(run) -> None:
-    code, _, err = run("figure2", "--out", "unused", "--rows", "0")
+@pytest.mark.parametrize("option", ["--rows", "--episode-length"])
+def test_a_bad_value_is_one_sentence_and_a_failing_exit(run, option) -> None:
+    code, _, err = run("figure2", "--out", "unused", option, "0")
     assert code == 2
     assert "must be at least 1" in err
 
