@@ -51,6 +51,49 @@ def test_train_then_evaluate_gives_the_bound_and_every_term_as_json(run, tmp_pat
     assert "add --resume to go on, or choose another --run-dir" in err
 
 
+DIGITS = ["evaluate", "digits-mixture", "--device", "cpu"]
+
+
+def test_evaluate_says_the_settings_it_used_and_takes_others(run) -> None:
+    code, out, _ = run(*DIGITS)
+    assert code == 0
+    trained = json.loads(out)
+    sizes = {"rows": 2, "clusters": 8, "iterations": 10, "start": "the memory's own"}
+    data = {"dataset": "digits", "episodes": "shuffled", "episode_length": 32, "batch_size": 4}
+    assert trained["settings"].items() >= (sizes | data | {"seed": 0}).items()
+    others = {"episodes": "by-label", "episode_length": 96, "clusters": 20, "rows": 1, "iterations": 2, "seed": 5}
+    options = [word for name, value in others.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    code, out, _ = run(*DIGITS, *options)
+    assert code == 0
+    changed = json.loads(out)
+    assert changed["settings"].items() >= others.items()
+    assert changed["episodes"] == 3
+    assert changed["elbo_per_frame"] != trained["elbo_per_frame"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--episode-length", "100000"], "needs as many pictures"),
+        (["--episode-length", "0"], "at least 1"),
+        (["--batch-size", "0"], "must all be positive"),
+        (["--batch-size", "1000"], "lower batch_size"),
+        (["--clusters", "0"], "at least 1"),
+        (["--start", "nowhere"], "start must be one of"),
+    ],
+)
+def test_evaluate_refuses_what_makes_no_sense_in_one_sentence(run, options, reason) -> None:
+    code, _, err = run(*DIGITS, *options)
+    assert code == 2
+    assert reason in err
+
+
+def test_evaluate_refuses_another_memory_for_a_model_without_one(run) -> None:
+    code, _, err = run("evaluate", "cifar10-vae", "--clusters", "3")
+    assert code == 2
+    assert "a VAE has no memory" in err
+
+
 def test_an_interrupted_run_says_which_option_goes_on(run, tmp_path: Path, monkeypatch) -> None:
     def stop(trainer: Trainer) -> float:
         (trainer.run_dir / "last.safetensors").touch()
