@@ -88,6 +88,15 @@ def test_evaluate_refuses_what_makes_no_sense_in_one_sentence(run, options, reas
     assert reason in err
 
 
+@pytest.mark.parametrize(
+    "arguments", [[*DIGITS, "--subset", "five-each"], ["train", "digits-vae", "--data.subset", "five-each"]]
+)
+def test_a_subset_asked_of_a_set_that_has_none_is_refused_in_one_sentence(run, arguments) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "digits has no subset 'five-each'" in err
+
+
 def test_evaluate_refuses_another_memory_for_a_model_without_one(run) -> None:
     code, _, err = run("evaluate", "cifar10-vae", "--clusters", "3")
     assert code == 2

@@ -57,6 +57,7 @@ def evaluate(
     model: Annotated[str, tyro.conf.Positional],
     split: Part = "test",
     dataset: str | None = None,
+    subset: str | None = None,
     data_dir: Path | None = None,
     episodes: EpisodeKind | None = None,
     episode_length: int | None = None,
@@ -77,6 +78,7 @@ def evaluate(
         model: what `vbmem train` left, or a model: a name that `vbmem models` lists, or a directory.
         split: the part of the data set to evaluate on.
         dataset: the data set, if not the one the model was trained on.
+        subset: a named part of the data set: five-each of celeba.
         data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
         episodes: how the frames of an episode are chosen.
         episode_length: frames in an episode.
@@ -97,8 +99,10 @@ def evaluate(
         raise ValueError(f"{model} does not say what it was trained on; give --dataset")
     data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
     change_memory(saved.network, clusters, rows, iterations, cast("Start | None", start))
-    data = replace(data, dataset=dataset or data.dataset, episodes=episodes or data.episodes)
-    images = load_images(data.dataset, data_dir, frame.size, progress=False)
+    if dataset is not None or subset is not None:
+        data = replace(data, dataset=dataset or data.dataset, subset=subset)
+    data = replace(data, episodes=episodes or data.episodes)
+    images = load_images(data.dataset, data_dir, frame.size, progress=False, subset=data.subset)
     if episode_length is not None and episode_length != data.episode_length:
         data = with_episode_length(data, episode_length, len(images.split(split)[0]))
     if batch_size is not None:
@@ -189,7 +193,7 @@ def _referenced(saved: SavedModel, anew: bool, data_dir: Path | None) -> SavedMo
     if not isinstance(saved.network, MemoryModel) or (saved.reference is not None and not anew):
         return saved
     dataset = "" if saved.data is None else saved.data.dataset
-    if dataset in PEOPLE or not dataset:
+    if saved.data is None or dataset in PEOPLE or not dataset:
         if anew:
             reason = "it was trained on pictures of people" if dataset else "it does not say what it was trained on"
             raise ValueError(f"{saved.name} can have no reference memory: {reason}")
@@ -203,8 +207,8 @@ def _referenced(saved: SavedModel, anew: bool, data_dir: Path | None) -> SavedMo
         if anew:
             raise DataError(f"{dataset}, on which {saved.name} was trained, is not at hand; give its place, --data-dir")
         return saved
-    pictures, _ = load_images(dataset, data_dir, saved.network.frame.size, progress=False).split("train")
-    return as_model(saved).with_reference(torch.from_numpy(pictures).movedim(-1, 1))
+    images = load_images(dataset, data_dir, saved.network.frame.size, progress=False, subset=saved.data.subset)
+    return as_model(saved).with_reference(torch.from_numpy(images.split("train")[0]).movedim(-1, 1))
 
 
 def _card_facts(path: Path | None, command: str, facts: Callable[[Any], dict[str, str]]) -> dict[str, str]:
