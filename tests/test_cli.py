@@ -18,8 +18,9 @@ def test_figure2_runs_and_says_where_the_pictures_are(run, tmp_path: Path) -> No
     assert (tmp_path / "figure2b.png").exists()
 
 
-def test_a_bad_value_is_one_sentence_and_a_failing_exit(run) -> None:
-    code, _, err = run("figure2", "--out", "unused", "--rows", "0")
+@pytest.mark.parametrize("option", ["--rows", "--episode-length"])
+def test_a_bad_value_is_one_sentence_and_a_failing_exit(run, option) -> None:
+    code, _, err = run("figure2", "--out", "unused", option, "0")
     assert code == 2
     assert "must be at least 1" in err
 
@@ -48,6 +49,58 @@ def test_train_then_evaluate_gives_the_bound_and_every_term_as_json(run, tmp_pat
     code, _, err = run("train", "digits-categorical", "--run-dir", directory, *TINY)
     assert code == 2
     assert "add --resume to go on, or choose another --run-dir" in err
+
+
+DIGITS = ["evaluate", "digits-mixture", "--device", "cpu"]
+
+
+def test_evaluate_says_the_settings_it_used_and_takes_others(run) -> None:
+    code, out, _ = run(*DIGITS)
+    assert code == 0
+    trained = json.loads(out)
+    sizes = {"rows": 2, "clusters": 8, "iterations": 10, "start": "the memory's own"}
+    data = {"dataset": "digits", "episodes": "shuffled", "episode_length": 32, "batch_size": 4}
+    assert trained["settings"].items() >= (sizes | data | {"seed": 0}).items()
+    others = {"episodes": "by-label", "episode_length": 96, "clusters": 20, "rows": 1, "iterations": 2, "seed": 5}
+    options = [word for name, value in others.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    code, out, _ = run(*DIGITS, *options)
+    assert code == 0
+    changed = json.loads(out)
+    assert changed["settings"].items() >= others.items()
+    assert changed["episodes"] == 3
+    assert changed["elbo_per_frame"] != trained["elbo_per_frame"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--episode-length", "100000"], "needs as many pictures"),
+        (["--episode-length", "0"], "at least 1"),
+        (["--batch-size", "0"], "must all be positive"),
+        (["--batch-size", "1000"], "lower batch_size"),
+        (["--clusters", "0"], "at least 1"),
+        (["--start", "nowhere"], "start must be one of"),
+    ],
+)
+def test_evaluate_refuses_what_makes_no_sense_in_one_sentence(run, options, reason) -> None:
+    code, _, err = run(*DIGITS, *options)
+    assert code == 2
+    assert reason in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [[*DIGITS, "--subset", "five-each"], ["train", "digits-vae", "--data.subset", "five-each"]]
+)
+def test_a_subset_asked_of_a_set_that_has_none_is_refused_in_one_sentence(run, arguments) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "digits has no subset 'five-each'" in err
+
+
+def test_evaluate_refuses_another_memory_for_a_model_without_one(run) -> None:
+    code, _, err = run("evaluate", "cifar10-vae", "--clusters", "3")
+    assert code == 2
+    assert "a VAE has no memory" in err
 
 
 def test_an_interrupted_run_says_which_option_goes_on(run, tmp_path: Path, monkeypatch) -> None:

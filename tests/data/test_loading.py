@@ -115,6 +115,21 @@ def test_a_size_below_one_is_refused():
         load_images("digits", size=0)
 
 
+@pytest.mark.parametrize(
+    ("source", "subset", "advice"),
+    [
+        ("digits", "five-each", "digits has no subset 'five-each'; choose none"),
+        ("celeba", "ten-each", "celeba has no subset 'ten-each'; choose five-each or none"),
+        ("./celeba", "five-each", "./celeba has no subset"),
+        (np.zeros((2, 4, 4), np.uint8), "five-each", "an array has no subset"),
+    ],
+    ids=["digits", "celeba", "folder", "array"],
+)
+def test_a_subset_that_a_set_does_not_have_is_refused(source, subset, advice):
+    with pytest.raises(DataError, match=advice):
+        load_images(source, subset=subset)
+
+
 def test_importing_the_package_loads_no_heavy_library():
     program = "import sys, vbmem; before = {*sys.modules}; import vbmem.data; print(*({*sys.modules} - before))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -34,3 +34,20 @@ def test_leaves_two_pictures_and_the_numbers(tmp_path: Path) -> None:
         with Image.open(tmp_path / "new" / name) as picture:
             assert min(picture.size) > 200
     assert "at least 1.64x" in console.export_text()
+
+
+def test_a_longer_episode_has_files_of_its_own_that_say_its_length(tmp_path: Path) -> None:
+    for length in (32, 40):
+        figure2(tmp_path, 0, 1, [8], [50], Console(quiet=True), length)
+    for length, mark in [(32, ""), (40, "-T40")]:
+        numbers = json.loads((tmp_path / f"figure2{mark}.json").read_text())
+        assert numbers["episode_length"] == length
+        (cell,) = run(8, 50, [0], length)
+        assert numbers["cells"][0]["vb"] == cell.vb
+    pictures = {f"figure2{letter}{mark}.png" for letter in "ab" for mark in ("", "-T40")}
+    assert {path.name for path in tmp_path.glob("*.png")} == pictures
+
+
+def test_variational_bayes_is_ahead_in_longer_episodes_too() -> None:
+    for cell in run(16, 50, [0, 1], 96):
+        assert cell.vb > max(cell.dkm_online, cell.dkm_iterative)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import torch
 from tiny import CPU, DATA, MODELS, squares, tiny_run
 from train.runs import TRAINED, trained
 from vbmem.data import EpisodeSource
+from vbmem.errors import DataError
 from vbmem.models import load_model, save_model
 from vbmem.train import Evaluation, evaluate, make_model, make_source
+from vbmem.train.evaluation import change_memory, with_episode_length
 
 each_model = pytest.mark.parametrize("model", TRAINED.values(), ids=TRAINED.keys())
 
@@ -146,3 +149,59 @@ def test_a_model_that_sees_binary_frames_is_evaluated_on_binary_frames(tmp_path)
         evaluate(saved.network, saved.data, squares(), "valid", saved.seed)
     assert seen
     assert all(((frames == 0) | (frames == 1)).all() for frames in seen)
+
+
+@pytest.mark.parametrize(
+    ("length", "batch_size"), [(640, 1), (1280, 1), (128, 6), (32, 26), (10_000, 1)], ids=lambda value: str(value)
+)
+def test_another_length_leaves_out_no_whole_episode_and_takes_no_larger_batches(length, batch_size):
+    """Of the 10,000 test pictures of CIFAR-10, by a model trained on 16 x 64 frames."""
+    data = with_episode_length(replace(DATA, batch_size=16, episode_length=64), length, 10_000)
+    assert (data.episode_length, data.batch_size) == (length, batch_size)
+    assert length * batch_size <= max(16 * 64, length)
+    assert 10_000 // (length * batch_size) * batch_size == 10_000 // length
+
+
+@pytest.mark.parametrize(("length", "reason"), [(0, "at least 1"), (-3, "at least 1"), (9, "needs as many pictures")])
+def test_an_episode_of_no_frames_or_of_more_than_there_are_is_refused(length, reason):
+    with pytest.raises(DataError, match=reason):
+        with_episode_length(DATA, length, 8)
+
+
+def test_episodes_of_repeats_may_be_longer_than_the_set():
+    assert with_episode_length(replace(DATA, episodes="repeats"), 100, 8).episode_length == 100
+
+
+def test_a_memory_of_other_sizes_has_the_same_prior_and_networks():
+    network: Any = make_model(tiny_run(MODELS["mixture"]), squares(), CPU)
+    before, weights = network.memory, {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    change_memory(network, clusters=7, rows=1, iterations=3)
+    memory = network.scaled_memory()
+    assert (memory.clusters, memory.rows, network.iterations) == (7, 1, 3)
+    assert (memory.noise_var, memory.row_var, memory.loc_var) == (before.noise_var, before.row_var, before.loc_var)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in network.state_dict().items())
+    result = evaluate(network, DATA, squares(), "valid", 0)
+    assert math.isfinite(result["elbo_per_frame"])
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "reason"),
+    [
+        ("vae", {"clusters": 3, "start": "data"}, "clusters and start cannot be changed: a VAE has no memory"),
+        ("dkm", {"rows": 3}, "rows cannot be changed: a DKM has no memory"),
+        ("gaussian", {"clusters": 3}, "cannot change 'clusters'; it has rows"),
+        ("mixture", {"clusters": 0}, "clusters must be a whole number of at least 1, got 0"),
+        ("mixture", {"iterations": 0}, "iterations must be a whole number of at least 1, got 0"),
+        ("mixture", {"start": "middle"}, "start must be one of prior, random, .* got 'middle'"),
+    ],
+)
+def test_a_change_that_a_model_cannot_have_is_refused(model, change, reason):
+    network = make_model(tiny_run(MODELS[model]), squares(), CPU)
+    with pytest.raises(ValueError, match=reason):
+        change_memory(network, **change)
+
+
+def test_a_model_that_writes_in_one_pass_has_no_iterations_to_change():
+    network = make_model(tiny_run(replace(MODELS["mixture"], objective="online")), squares(), CPU)
+    with pytest.raises(ValueError, match="online writes in one pass"):
+        change_memory(network, iterations=3)

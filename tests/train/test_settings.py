@@ -16,7 +16,7 @@ UNUSUAL = {
     "no regulariser": RunConfig(model=MemoryConfig("tree"), stages=(Stage(5, 1e-4, None),)),
     "a whole learning rate": RunConfig(stages=(Stage(5, 1),)),
     "a tiny regulariser": RunConfig(stages=(Stage(1, 1 / 3, Regulariser(gamma=0.1, epsilon=1e-300)),)),
-    "data": RunConfig(DataConfig("a folder/über [x].npz", 48, True, "views", 3, 5, 7)),
+    "data": RunConfig(DataConfig("a folder/über [x].npz", 48, True, "views", 3, 5, 7, "some")),
     "statistician": RunConfig(model=StatisticianConfig(2, code_size=1, filters=3, style="improved")),
     "dkm": RunConfig(model=DKMConfig(autoencoder=False)),
     "memory": RunConfig(

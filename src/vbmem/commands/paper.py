@@ -75,6 +75,7 @@ def figure2(
     seeds: int = 1,
     rows: list[int] = [8, 16, 32, 64, 128, 256],  # noqa: B006, shown as the default
     code_sizes: list[int] = [50, 100, 200, 400, 800],  # noqa: B006
+    episode_length: int = 32,
 ) -> None:
     """Figure 2: variational Bayes against the DKM.
 
@@ -84,12 +85,13 @@ def figure2(
         seeds: how many seeds, each with its own episode; the pictures show the mean.
         rows: the memory sizes K to compare.
         code_sizes: the code sizes C to compare.
+        episode_length: frames in an episode; other than the paper's 32, it is in the names of the files.
     """
     from vbmem.paper import figure2
 
-    if seeds < 1 or min(*rows, *code_sizes, 1) < 1:
-        raise ValueError("--seeds, --rows and --code-sizes must be at least 1")
-    figure2.figure2(out, seed, seeds, rows, code_sizes, console)
+    if min(seeds, episode_length, *rows, *code_sizes) < 1:
+        raise ValueError("--seeds, --rows, --code-sizes and --episode-length must be at least 1")
+    figure2.figure2(out, seed, seeds, rows, code_sizes, console, episode_length)
 
 
 Folder = Annotated[Path, tyro.conf.arg(help="the directory for the pictures")]

@@ -45,7 +45,8 @@ def train(options: Annotated[TrainOptions, tyro.conf.arg(name="", constructor=An
     checkpoint = run_dir / "last.safetensors"
     if checkpoint.exists() and not resume:
         raise ValueError(f"{run_dir} holds a run already; add --resume to go on, or choose another --run-dir")
-    images = load_images(config.data.dataset, options.data_dir, config.data.image_size)
+    data = config.data
+    images = load_images(data.dataset, options.data_dir, data.image_size, subset=data.subset)
     trainer = Trainer(config, images, run_dir, pick_device(options.device), resume=resume, console=console)
     try:
         best = trainer.run()

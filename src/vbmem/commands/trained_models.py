@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
@@ -15,10 +15,12 @@ from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import say, show
-from vbmem.data.settings import DataConfig, Part
+from vbmem.data.settings import DataConfig, EpisodeKind, Part
 from vbmem.errors import DataError
 
 if TYPE_CHECKING:
+    from vbmem.memory.starting import Start
+    from vbmem.models.base import EpisodicModel
     from vbmem.models.directory import SavedModel
 
 PEOPLE = ("celeba",)  # data sets of which no memory is given away
@@ -55,31 +57,71 @@ def evaluate(
     model: Annotated[str, tyro.conf.Positional],
     split: Part = "test",
     dataset: str | None = None,
+    subset: str | None = None,
     data_dir: Path | None = None,
+    episodes: EpisodeKind | None = None,
+    episode_length: int | None = None,
+    batch_size: int | None = None,
+    clusters: int | None = None,
+    rows: int | None = None,
+    iterations: int | None = None,
+    start: str | None = None,
+    seed: int | None = None,
     device: Device = "auto",
 ) -> None:
     """The bound of a trained model, as JSON.
 
-    Over a whole pass: elbo_per_frame, its standard error, every term.
+    Over a whole pass: elbo_per_frame, its standard error, every term, and the settings used. All are those of the
+    training unless others are given; a memory of another size needs no training.
 
     Args:
         model: what `vbmem train` left, or a model: a name that `vbmem models` lists, or a directory.
         split: the part of the data set to evaluate on.
         dataset: the data set, if not the one the model was trained on.
+        subset: a named part of the data set: five-each of celeba.
         data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
+        episodes: how the frames of an episode are chosen.
+        episode_length: frames in an episode.
+        batch_size: episodes in a batch; with another length, by default no more frames than in training.
+        clusters: clusters of a mixture or a tree.
+        rows: factor rows of the memory, in every cluster.
+        iterations: updates in a write.
+        start: where a write starts: prior, random, data, kmeans++, kmeans or ward.
+        seed: seed of the episodes and of every draw.
         device: where to compute; auto takes a GPU if there is one.
     """
     from vbmem.data.loading import load_images
-    from vbmem.train.evaluation import evaluate
+    from vbmem.train.evaluation import change_memory, evaluate, with_episode_length
 
     saved = pretrained.load_network(model, pick_device(device))
     frame = saved.network.frame
     if saved.data is None and dataset is None:
         raise ValueError(f"{model} does not say what it was trained on; give --dataset")
     data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
-    images = load_images(dataset or data.dataset, data_dir, frame.size, progress=False)
-    result = evaluate(saved.network, data, images, split, saved.seed)
-    print(dumps({"model": model, "split": split, **result}, indent=1))
+    change_memory(saved.network, clusters, rows, iterations, cast("Start | None", start))
+    if dataset is not None or subset is not None:
+        data = replace(data, dataset=dataset or data.dataset, subset=subset)
+    data = replace(data, episodes=episodes or data.episodes)
+    images = load_images(data.dataset, data_dir, frame.size, progress=False, subset=data.subset)
+    if episode_length is not None and episode_length != data.episode_length:
+        data = with_episode_length(data, episode_length, len(images.split(split)[0]))
+    if batch_size is not None:
+        data = replace(data, batch_size=batch_size)
+    seed = saved.seed if seed is None else seed
+    result = evaluate(saved.network, data, images, split, seed)
+    settings = asdict(data) | _memory_settings(saved.network) | {"seed": seed}
+    print(dumps({"model": model, "split": split, "settings": settings, **result}, indent=1))
+
+
+def _memory_settings(network: EpisodicModel) -> dict[str, Any]:
+    """How a model writes: sizes of its memory, iterations and start, as far as it has them."""
+    from vbmem.models.memory_model import MemoryModel
+
+    if not isinstance(network, MemoryModel):
+        return {}
+    sizes = {name: getattr(network.memory, name) for name in network.memory.sizes}
+    iterations = {} if network.config.objective == "online" else {"iterations": network.iterations}
+    return sizes | iterations | {"start": getattr(network, "start", None) or "the memory's own"}
 
 
 @command("Train")
@@ -151,7 +193,7 @@ def _referenced(saved: SavedModel, anew: bool, data_dir: Path | None) -> SavedMo
     if not isinstance(saved.network, MemoryModel) or (saved.reference is not None and not anew):
         return saved
     dataset = "" if saved.data is None else saved.data.dataset
-    if dataset in PEOPLE or not dataset:
+    if saved.data is None or dataset in PEOPLE or not dataset:
         if anew:
             reason = "it was trained on pictures of people" if dataset else "it does not say what it was trained on"
             raise ValueError(f"{saved.name} can have no reference memory: {reason}")
@@ -165,8 +207,8 @@ def _referenced(saved: SavedModel, anew: bool, data_dir: Path | None) -> SavedMo
         if anew:
             raise DataError(f"{dataset}, on which {saved.name} was trained, is not at hand; give its place, --data-dir")
         return saved
-    pictures, _ = load_images(dataset, data_dir, saved.network.frame.size, progress=False).split("train")
-    return as_model(saved).with_reference(torch.from_numpy(pictures).movedim(-1, 1))
+    images = load_images(dataset, data_dir, saved.network.frame.size, progress=False, subset=saved.data.subset)
+    return as_model(saved).with_reference(torch.from_numpy(images.split("train")[0]).movedim(-1, 1))
 
 
 def _card_facts(path: Path | None, command: str, facts: Callable[[Any], dict[str, str]]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ def load_images(
     data_dir: str | os.PathLike[str] | None = None,
     size: int | None = None,
     progress: bool = True,
+    subset: str | None = None,
 ) -> ImageSet:
     """Load an image set.
 
@@ -34,9 +36,16 @@ def load_images(
         size: crop every picture to its central square and resize it to this many pixels a side. By default
             a folder's pictures become 32 x 32 and all others stay as they are stored.
         progress: show progress bars on standard error.
+        subset: a named part of a known set; celeba has five-each, 46,715 faces, five of each of 9,343 people.
+
+    Raises:
+        DataError: for a set that cannot be found, read or downloaded, or one without that subset.
     """
     if size is not None and size < 1:
         raise DataError(f"size is {size}; expected a positive number of pixels a side")
+    subsets = KNOWN_SETS[source].subsets if isinstance(source, str) and source in KNOWN_SETS else {}
+    if subset is not None and subset not in subsets:
+        raise DataError(_no_subset(source, subset, subsets))
     if isinstance(source, np.ndarray):
         images = ImageSet("array", with_channel_axis(source))
     elif source in KNOWN_SETS:
@@ -47,6 +56,8 @@ def load_images(
         images = ImageSet.from_npz(source)
     else:
         raise DataError(_nothing_called(os.fspath(source)))
+    if subset is not None:
+        images = subsets[subset](images)
     return images if size is None else _resized(images, size)
 
 
@@ -81,3 +92,8 @@ def _nothing_called(source: str) -> str:
     advice = f"did you mean {nearest[0]!r}?" if nearest else "check the spelling"
     known = ", ".join(KNOWN_SETS)
     return f"{source!r} is neither a known image set ({known}) nor an existing file or folder; {advice}"
+
+
+def _no_subset(source: str | os.PathLike[str] | npt.NDArray[Any], subset: str, known: Iterable[str]) -> str:
+    name = "an array" if isinstance(source, np.ndarray) else os.fspath(source)
+    return f"{name} has no subset {subset!r}; choose {' or '.join([*known, 'none'])}"

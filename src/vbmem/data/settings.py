@@ -25,3 +25,5 @@ class DataConfig:
     """Frames in an episode."""
     sources_per_episode: int = 4
     """Different pictures in an episode of views or repeats."""
+    subset: str | None = None
+    """A named part of a known set; of celeba, five-each: the 46,715 faces of our table 1."""

@@ -1,4 +1,7 @@
-"""Figure 2: how much better variational Bayes writes a linear Gaussian memory than the Dynamic Kanerva Machine."""
+"""Figure 2: how much better variational Bayes writes a linear Gaussian memory than the Dynamic Kanerva Machine.
+
+The paper's episodes have 32 frames; it reports similar results for longer ones (appendix E.1), which can be run too.
+"""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +20,8 @@ from vbmem.tables import table
 
 EPISODE_LENGTH, ITERATIONS, ADDRESS_VAR = 32, 50, 0.3
 MAPS = {
-    "dkm_online": ("figure2a.png", "(a) DKM online, non-iterative", "2x to 14x"),
-    "dkm_iterative": ("figure2b.png", "(b) DKM batched, iterative", "at least 1.64x"),
+    "dkm_online": ("figure2a", "(a) DKM online, non-iterative", "2x to 14x"),
+    "dkm_iterative": ("figure2b", "(b) DKM batched, iterative", "at least 1.64x"),
 }
 
 
@@ -38,13 +41,13 @@ class Cell:
         return float(getattr(self, name)) / self.vb
 
 
-def run(rows: int, code_size: int, seeds: list[int]) -> list[Cell]:
+def run(rows: int, code_size: int, seeds: list[int], episode_length: int = EPISODE_LENGTH) -> list[Cell]:
     """All seeds of one square as one batch: R_0 and data of each from its own generator, in float64."""
     row_means, episodes = [], []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
         row_means.append(torch.randn(rows, code_size, dtype=torch.float64, generator=generator))
-        episodes.append(linear_gaussian_episode(row_means[-1], EPISODE_LENGTH, generator=generator))
+        episodes.append(linear_gaussian_episode(row_means[-1], episode_length, generator=generator))
     row_mean, codes = torch.stack(row_means), torch.stack(episodes)
     variational = GaussianMemory(code_size, rows, row_mean=row_mean)
     kanerva = KanervaMemory(code_size, rows, ADDRESS_VAR, row_mean=row_mean)
@@ -54,7 +57,7 @@ def run(rows: int, code_size: int, seeds: list[int]) -> list[Cell]:
         "dkm_iterative": kanerva.write_iterative(codes, ITERATIONS),
     }
     bounds = {
-        name: variational.bound(codes, state, addresses).total / EPISODE_LENGTH
+        name: variational.bound(codes, state, addresses).total / episode_length
         for name, (state, addresses) in written.items()
     }
     return [
@@ -63,19 +66,33 @@ def run(rows: int, code_size: int, seeds: list[int]) -> list[Cell]:
     ]
 
 
-def figure2(out: Path, seed: int, seeds: int, rows: list[int], code_sizes: list[int], console: Console) -> None:
+def figure2(
+    out: Path,
+    seed: int,
+    seeds: int,
+    rows: list[int],
+    code_sizes: list[int],
+    console: Console,
+    episode_length: int = EPISODE_LENGTH,
+) -> None:
     """Write every square, draw both heat maps, print the table, and leave the numbers as JSON."""
     squares = track([(k, c) for c in code_sizes for k in rows], "writing memories")
-    cells = [cell for k, c in squares for cell in run(k, c, list(range(seed, seed + seeds)))]
-    write_json(out / "figure2.json", {"cells": [asdict(cell) for cell in cells]})
-    draw(cells, rows, code_sizes, out)
-    console.print(table(summarise(cells), "bound of the baseline / bound of variational Bayes"))
-    pictures = ", ".join(str(out / name) for name, _, _ in MAPS.values())
-    console.print(f"pictures: {pictures}\nnumbers:  {out / 'figure2.json'}", soft_wrap=True)
+    cells = [cell for k, c in squares for cell in run(k, c, list(range(seed, seed + seeds)), episode_length)]
+    numbers = out / f"{_named('figure2', episode_length)}.json"
+    write_json(numbers, {"episode_length": episode_length, "cells": [asdict(cell) for cell in cells]})
+    pictures = draw(cells, rows, code_sizes, out, episode_length)
+    title = f"bound of the baseline / bound of variational Bayes, episodes of {episode_length}"
+    console.print(table(summarise(cells), title))
+    console.print(f"pictures: {', '.join(map(str, pictures))}\nnumbers:  {numbers}", soft_wrap=True)
+
+
+def _named(file: str, episode_length: int) -> str:
+    """Other lengths than the paper's are in the name of a file, so that one directory can hold several."""
+    return file if episode_length == EPISODE_LENGTH else f"{file}-T{episode_length}"
 
 
 def summarise(cells: list[Cell]) -> list[dict[str, str]]:
-    """Range of the ratios over squares and seeds, beside the paper's claims."""
+    """Range of the ratios over squares and seeds, beside the paper's claims, which are of episodes of 32."""
     result = []
     for name, (_, title, claim) in MAPS.items():
         ratios = [cell.ratio(name) for cell in cells]
@@ -85,12 +102,20 @@ def summarise(cells: list[Cell]) -> list[dict[str, str]]:
     return result
 
 
-def draw(cells: list[Cell], rows: list[int], code_sizes: list[int], out: Path) -> None:
+def draw(cells: list[Cell], rows: list[int], code_sizes: list[int], out: Path, episode_length: int) -> list[Path]:
     """One heat map a baseline: rows K to the right, code size C upwards, mean ratio over seeds in the squares.
 
     Args:
         cells: all seeds of a square together, one code size after the other.
+        rows: every K, as in the cells.
+        code_sizes: every C, as in the cells.
+        out: the directory for the pictures.
+        episode_length: T, named in the files unless it is the paper's.
+
+    Returns:
+        Where the pictures are.
     """
+    pictures = []
     upwards = np.argsort(code_sizes)
     for name, (file, title, _) in MAPS.items():
         every = np.array([cell.ratio(name) for cell in cells]).reshape(len(code_sizes), len(rows), -1)
@@ -107,4 +132,6 @@ def draw(cells: list[Cell], rows: list[int], code_sizes: list[int], out: Path) -
             colour = "black" if ratio > middle else "white"
             axes.text(j, i, f"{ratio:.1f}", ha="center", va="center", color=colour, fontsize=9)
         figure.colorbar(image, ax=axes, label="bound ratio")
-        write_atomically(out / file, figure_png(figure, dpi=120))
+        pictures.append(out / f"{_named(file, episode_length)}.png")
+        write_atomically(pictures[-1], figure_png(figure, dpi=120))
+    return pictures

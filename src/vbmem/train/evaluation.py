@@ -1,6 +1,8 @@
 """The bound over a whole pass through some pictures, with its standard error."""
 
 import math
+from dataclasses import replace
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -8,7 +10,11 @@ from torch import Tensor
 from vbmem.data.episodes import EpisodeSource
 from vbmem.data.image_set import ImageSet
 from vbmem.data.settings import DataConfig, Part
+from vbmem.errors import DataError
+from vbmem.memory.checks import check_size
+from vbmem.memory.starting import Start
 from vbmem.models.base import EpisodicModel
+from vbmem.models.memory_model import MemoryModel
 from vbmem.train.runs import make_source
 from vbmem.train.step import graphed
 
@@ -29,6 +35,69 @@ def evaluate(network: EpisodicModel, data: DataConfig, images: ImageSet, part: P
     torch.manual_seed(seed)
     source = make_source(data, images, part, seed, next(network.parameters()).device)
     return Evaluation(network, source, graph=False)()
+
+
+def with_episode_length(data: DataConfig, episode_length: int, pictures: int) -> DataConfig:
+    """Episodes of another length, in batches of no more frames than before that leave out no whole episode.
+
+    Args:
+        data: what an episode is now.
+        episode_length: frames in one from now on.
+        pictures: how many there are to draw episodes from.
+
+    Returns:
+        The same with that length, and the largest such batch size.
+
+    Raises:
+        DataError: for an episode without frames, or with more than there are pictures.
+    """
+    if episode_length < 1:
+        raise DataError(f"episode_length is {episode_length}; expected at least 1")
+    if episode_length > pictures and data.episodes in ("shuffled", "by-label"):
+        raise DataError(f"an episode of {episode_length} frames needs as many pictures and there are {pictures}")
+    episodes = max(pictures // episode_length, 1)
+    most = max(data.batch_size * data.episode_length // episode_length, 1)
+    batch_size = max(size for size in range(1, most + 1) if episodes % size == 0)
+    return replace(data, episode_length=episode_length, batch_size=batch_size)
+
+
+def change_memory(
+    network: EpisodicModel,
+    clusters: int | None = None,
+    rows: int | None = None,
+    iterations: int | None = None,
+    start: Start | None = None,
+) -> None:
+    """Let a trained model write otherwise than it was trained; its networks and its prior stay.
+
+    Args:
+        network: the model, which is changed.
+        clusters: H, of a mixture or a tree.
+        rows: K, factor rows of the memory, in every cluster.
+        iterations: updates in a write.
+        start: where a write starts.
+
+    Raises:
+        ValueError: for a model without such a memory, or a value that its memory cannot have.
+    """
+    sizes = {name: size for name, size in (("clusters", clusters), ("rows", rows)) if size is not None}
+    other = {name: value for name, value in (("iterations", iterations), ("start", start)) if value is not None}
+    if not sizes and not other:
+        return
+    if not isinstance(network, MemoryModel):
+        changed = " and ".join((*sizes, *other))
+        raise ValueError(f"{changed} cannot be changed: a {type(network).__name__} has no memory with iterated updates")
+    if sizes:
+        network.memory = network.memory.resize(**sizes)
+        network.memory.warns = False
+    if iterations is not None:
+        if network.config.objective == "online":
+            raise ValueError("iterations cannot be changed: a model with the objective online writes in one pass")
+        network.iterations = check_size("iterations", iterations)
+    if start is not None:
+        if start not in get_args(Start):
+            raise ValueError(f"start must be one of {', '.join(get_args(Start))}, got {start!r}")
+        network.start = start  # type: ignore[assignment]
 
 
 class Evaluation:

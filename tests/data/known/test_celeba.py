@@ -1,3 +1,4 @@
+import hashlib
 import io
 import zipfile
 from typing import Any
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vbmem.data import load_images
+from vbmem.data import ImageSet, load_images
 from vbmem.data.known import celeba
 from vbmem.errors import DataError
 
@@ -97,3 +98,55 @@ def test_a_picture_too_small_to_crop_is_named(folder):
         file.write("000006.jpg 2\n")
     with pytest.raises(DataError, match=r"000006\.jpg is 64 x 64; expected .* 178 x 218"):
         load_images("celeba", data_dir=folder, progress=False)
+
+
+FACES = 202_599
+FILE_NUMBERS = "62fb5c9d7da194a9ec5c75e9d25f48e44aab163ee08ec01dee2f33f7662b0c3d"  # sha256 of the 46,715, as int32
+OFFICIAL = {"train": range(1, 162_771), "valid": range(162_771, 182_638), "test": range(182_638, FACES + 1)}
+
+
+def numbered(labels=True):
+    """All of CelebA with its file number in the place of every face: one pixel, whose three bytes it fills."""
+    arrays: dict[str, Any] = {}
+    for part, numbers in OFFICIAL.items():
+        number = np.array(numbers)
+        arrays[f"x_{part}"] = np.stack([number >> 16, number >> 8 & 255, number & 255], -1).astype(np.uint8)[
+            :, None, None
+        ]
+        arrays[f"y_{part}"] = number + 1_000_000 if labels else None
+    return ImageSet("celeba", **arrays)
+
+
+def file_numbers(pictures):
+    return pictures[:, 0, 0].astype(int) @ [1 << 16, 1 << 8, 1]
+
+
+def test_five_of_each_person_are_picked_by_file_number_in_order(tmp_path):
+    numbered().save(tmp_path / "celeba.npz")
+    images: Any = load_images("celeba", data_dir=tmp_path, subset="five-each")
+    numbers = {part: file_numbers(getattr(images, f"x_{part}")) for part in OFFICIAL}
+    assert {part: len(found) for part, found in numbers.items()} == {"train": 37_540, "valid": 4_535, "test": 4_640}
+    for part, found in numbers.items():
+        assert (np.diff(found) > 0).all()
+        assert found[0] in OFFICIAL[part]
+        assert found[-1] in OFFICIAL[part]
+        assert np.array_equal(getattr(images, f"y_{part}"), found + 1_000_000)
+    assert numbers["train"][:10].tolist() == [1, 4, 17, 19, 21, 34, 36, 38, 53, 54]
+    assert numbers["test"][-1] == FACES
+    every = np.concatenate([*numbers.values()]).astype("<i4")
+    assert hashlib.sha256(every.tobytes()).hexdigest() == FILE_NUMBERS
+
+
+def test_faces_without_labels_are_picked_too():
+    assert celeba.five_each(numbered(labels=False)).y_train is None
+
+
+def test_five_of_each_person_stay_as_they_are():
+    picked = celeba.five_each(numbered())
+    assert celeba.five_each(picked) is picked
+
+
+def test_a_file_that_is_neither_all_faces_nor_five_each_is_refused(tmp_path):
+    np.savez(tmp_path / "celeba32.npz", x_train=np.zeros((30, 4, 4, 3), np.uint8))
+    with pytest.raises(DataError, match=r"162,770 \+ 19,867 \+ 19,962, and this file has 30 \+ 0 \+ 0; give the whole"):
+        load_images("celeba", data_dir=tmp_path, subset="five-each")

@@ -1,7 +1,7 @@
 """The image sets known by name. A new one is a file beside this and an entry here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vbmem.data.download import Archive
@@ -16,6 +16,7 @@ class KnownSet:
     load: Callable[[Path, bool], ImageSet]  # (data directory, progress bars)
     stored_as: tuple[str, ...]  # the first name is the one we write
     official: tuple[str, ...] = ()  # the files below the data directory that it is made from
+    subsets: dict[str, Callable[[ImageSet], ImageSet]] = field(default_factory=dict)  # parts of it with a name
 
     def stored_in(self, directory: Path) -> Path | None:
         """The set's .npz in this directory, if there is one."""
@@ -33,7 +34,12 @@ def _files(*archives: Archive) -> tuple[str, ...]:
 
 KNOWN_SETS: dict[str, KnownSet] = {
     "cifar10": KnownSet(cifar10.load, ("cifar10.npz",), _files(cifar10.ARCHIVE)),
-    "celeba": KnownSet(celeba.load, ("celeba.npz", "celeba32.npz"), (celeba.FACES, celeba.PARTITION)),
+    "celeba": KnownSet(
+        celeba.load,
+        ("celeba.npz", "celeba32.npz"),
+        (celeba.FACES, celeba.PARTITION),
+        {"five-each": celeba.five_each},
+    ),
     "mnist": KnownSet(mnist.load_mnist, ("mnist.npz",), _files(*mnist.MNIST)),
     "fashion-mnist": KnownSet(mnist.load_fashion_mnist, ("fashion-mnist.npz",), _files(*mnist.FASHION_MNIST)),
     "omniglot": KnownSet(
