@@ -122,8 +122,8 @@ class ShiftedGaussianMemory(LocatedMemory, VariationalMemory):
 class MixtureMemory(LocatedMemory, VariationalMemory):
     """H clusters, each a shifted Gaussian memory of K rows; a frame belongs to one of them. Resizable.
 
-    The default prior expects code coordinates of variance K; codes on another scale need a prior of their own, or they
-    are explained as noise.
+    The default prior is the reference code's, since the paper gives no numbers. It expects code coordinates of variance
+    K; codes on another scale need a prior of their own, or they are explained as noise.
 
     Args:
         code_size: C, the size of a code.
@@ -172,6 +172,9 @@ class TreeMemory(MixtureMemory):
     """The code is cut into G partitions, each with a mixture memory of its own.
 
     The partitions are the last batch dimension of states and addresses: row_mean [.., G, H, K, C / G].
+
+    The default prior is the reference code's, as for the mixture. Eq. 225 of the paper has Sigma_b0 = I, which is
+    `loc_var=1.0`.
 
     Args:
         code_size: C, the size of a code.
