@@ -68,7 +68,7 @@ def check_location_mean(name: str, value: float | Tensor, clusters: int, code_si
 
 
 def check_location_var(value: float | Tensor, clusters: int, code_size: int) -> None:
-    """v_b0 of Sigma_b0 = v_b0 I: a number, or [.., 1 or H]."""
+    """v_b0 of Sigma_b0 = v_b0 I: a number, or [.., 1 or H]; never [.., C, C], also where H = C."""
     shape = _shape(value)
     full = code_size > 1 and shape[-2:] == (code_size, code_size)
     if full or (shape and shape[-1] not in (1, clusters)):

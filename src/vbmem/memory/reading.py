@@ -36,7 +36,8 @@ SCALES = ("noise_var", "row_var", "row_mean", "loc_var", "loc_mean")
 class Memory(ABC):
     """A latent-space memory over codes of size C, and the prior it starts from.
 
-    Leading dimensions of the prior's tensors are batch dimensions and broadcast against those of the codes.
+    Dimensions of the prior's tensors before those given here are batch dimensions, shown as `..`, and broadcast against
+    those of the codes.
 
     Args:
         code_size: C, the size of a code.
