@@ -1,4 +1,4 @@
-"""vbmem: fast-adapting generative memory, after "Meta-Learning with Variational Bayes" (Lingle 2020)."""
+"""vbmem: fast-adapting generative memory, after "Meta-Learning with Variational Bayes" (Lingle 2021)."""
 
 from vbmem.lazy import attach_stub
 

@@ -128,7 +128,7 @@ BAD_MEMORIES = {
     "infinite locations": (lambda: MixtureMemory(3, 2, 2, loc_var=float("inf")), "loc_var must be positive"),
     "negative rows": (lambda: CategoricalMemory(3, 2, row_var=torch.tensor([1.0, -1.0])), "row_var must be positive"),
     "negative rows in a batch": (
-        lambda: CategoricalMemory(3, 2, row_var=torch.tensor([[1.0, -1.0], [1.0, 1.0]])),
+        lambda: CategoricalMemory(3, 2, row_var=torch.tensor([[[1.0, -1.0]], [[1.0, 1.0]]])),
         "row_var must be positive",
     ),
     "noise of another size": (
@@ -160,12 +160,12 @@ BAD_MEMORIES = {
         r"row_var must have the shape \[\.\., 2, 2\], got \[3, 3\]",
     ),
     "a full U_0 for a categorical memory": (
-        lambda: CategoricalMemory(3, 4, row_var=torch.ones(3, 3)),
-        r"row_var must have the shape \[\.\., 4\], got \[3, 3\]",
-    ),
-    "a full U_0 that could pass for a batch": (
         lambda: CategoricalMemory(3, 4, row_var=torch.eye(4)),
-        "row_var must be positive",
+        r"row_var must be a number, or .* \[4\], or \[\.\., 1, 4\] for a batch .* no full matrix, got \[4, 4\]",
+    ),
+    "a batch of variances that could pass for U_0": (
+        lambda: CategoricalMemory(3, 4, row_var=torch.ones(5, 4)),
+        r"row_var must be .* for a batch of memories, since U_0 is diagonal here and no full matrix, got \[5, 4\]",
     ),
     "R_0 of another size": (
         lambda: GaussianMemory(3, 2, row_mean=torch.zeros(3, 2)),
@@ -173,7 +173,31 @@ BAD_MEMORIES = {
     ),
     "a location of another size": (
         lambda: ShiftedGaussianMemory(3, 2, loc_mean=torch.zeros(2)),
-        r"loc_mean must have the shape \[\.\., 3\], got \[2\]",
+        r"loc_mean must be a number, or a tensor of shape \[3\], or \[\.\., 1, 3\] .*, got \[2\]",
+    ),
+    "locations of other clusters": (
+        lambda: MixtureMemory(3, 2, 4, loc_mean=torch.zeros(5, 3)),
+        r"loc_mean must be .* \[\.\., 4, 3\] with one for every cluster, or \[\.\., 1, 3\] .*, got \[5, 3\]",
+    ),
+    "rows of other means for a categorical memory": (
+        lambda: CategoricalMemory(3, 2, row_mean=torch.zeros(4, 3)),
+        r"row_mean must be .* \[\.\., 2, 3\] with one for every cluster.*, got \[4, 3\]",
+    ),
+    "variances of other clusters": (
+        lambda: TreeMemory(4, 2, 3, 2, loc_var=torch.ones(2)),
+        r"loc_var must be a number, or a tensor of shape \[\.\., 3\] with a variance for every cluster.*, got \[2\]",
+    ),
+    "a full Sigma_b0": (
+        lambda: ShiftedGaussianMemory(3, 2, loc_var=torch.eye(3)),
+        r"loc_var must be .* since Sigma_b0 is a number times I and no full matrix, got \[3, 3\]",
+    ),
+    "a full Sigma_b0 that could pass for a batch": (
+        lambda: MixtureMemory(3, 2, 3, loc_var=torch.ones(2, 3, 3)),
+        r"loc_var must be .* and no full matrix, got \[2, 3, 3\]",
+    ),
+    "no variance of one cluster": (
+        lambda: MixtureMemory(3, 2, 2, loc_var=torch.tensor([1.0, 0.0])),
+        "loc_var must be positive and finite, got 0 in it",
     ),
     "negative address variance": (lambda: KanervaMemory(3, 2, -0.3), "address_var must be positive"),
     "no rows of the DKM": (lambda: KanervaMemory(3, 0), f"rows {WHOLE} 0"),
@@ -204,6 +228,15 @@ def test_a_memory_cannot_change_a_size_it_does_not_have(memory, name, has):
 def test_resizing_against_the_prior_is_refused():
     with pytest.raises(ValueError, match=r"row_var must have the shape \[\.\., 3, 3\], got \[2, 2\]"):
         GaussianMemory(3, 2, row_var=torch.eye(2)).resize(rows=3)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("loc_mean", (2, 3)), ("loc_var", (2,))])
+def test_a_prior_for_every_cluster_is_of_that_number_of_clusters(name, shape):
+    prior: dict[str, Any] = {name: torch.ones(shape)}
+    memory = MixtureMemory(3, 1, 2, **prior)
+    assert memory.resize(rows=3, clusters=2).rows == 3
+    with pytest.raises(ValueError, match=f"has a {name} for every cluster, so their number cannot change; make it"):
+        memory.resize(clusters=4)
 
 
 @every_memory

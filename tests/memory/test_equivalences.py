@@ -112,7 +112,11 @@ def test_a_tree_is_a_mixture_for_every_partition():
     state, addresses = tree.write(codes, 5, start)
     total = torch.zeros((), dtype=torch.float64)
     for g, piece in enumerate((slice(0, 3), slice(3, 6), slice(6, 9))):
-        config = tree.config() | {"code_size": 3, "row_mean": tree.row_mean[:, piece], "loc_mean": tree.loc_mean[piece]}
+        config = tree.config() | {
+            "code_size": 3,
+            "row_mean": tree.row_mean[:, piece],
+            "loc_mean": tree.loc_mean[:, piece],
+        }
         config.pop("partitions")
         part = MixtureMemory(**config)
         part_state, part_addresses = part.write(codes[:, piece], 5, start.map(itemgetter(g)))
@@ -162,11 +166,13 @@ def test_the_order_of_clusters_does_not_matter(name, sizes):
     problem = make_problem(name, sizes)
     memory, codes, start = problem.memory, problem.codes, problem.state
     order = torch.randperm(memory.layout[0], generator=torch.Generator().manual_seed(1))
-    other = memory
-    if name.endswith("cluster") or name == "categorical-general":  # priors that tell the clusters apart
-        config = memory.config()
-        apart = ["noise_var"] * name.endswith("cluster") + ["row_mean", "row_var"] * (memory.kind == "categorical")
-        other = type(memory)(**(config | {argument: config[argument][order] for argument in apart}))
+    clusters, size = memory.layout[0], memory.code_size  # priors may tell the clusters apart
+    shapes = {"noise_var": (clusters, size), "loc_mean": (clusters, size), "loc_var": (clusters,)}
+    if memory.kind == "categorical":
+        shapes |= {"row_mean": (clusters, size), "row_var": (clusters,)}
+    config = memory.config()
+    moved = {key: config[key][order] for key, shape in shapes.items() if getattr(config.get(key), "shape", ()) == shape}
+    other = type(memory)(**(config | moved))
 
     def permuted(state: MemoryState) -> MemoryState:
         return state.map(lambda tensor: tensor.index_select(-3, order))
@@ -219,6 +225,9 @@ PRIORS = [
 ]
 
 
+ROW_VARIANCES = ("categorical-general", "row_var")
+
+
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["one-episode", "two-episodes"])
 @pytest.mark.parametrize(("name", "argument"), PRIORS)
 def test_a_batch_of_priors_is_a_loop_over_memories(name, argument, batch):
@@ -226,6 +235,8 @@ def test_a_batch_of_priors_is_a_loop_over_memories(name, argument, batch):
     problem = make_problem(name, Sizes(batch=batch))
     config, codes = problem.memory.config(), problem.codes
     value = torch.as_tensor(config[argument], dtype=torch.float64)
+    if (argument, value.ndim) in (("loc_mean", 1), ("loc_var", 0)) or (name, argument) == ROW_VARIANCES:
+        value = value.unsqueeze(0)
     values = torch.stack([value, 1.5 * value])
     memory = type(problem.memory)(**(config | {argument: values}))
     state, addresses = memory.write(codes, 3, "prior")

@@ -157,6 +157,17 @@ def test_masked_frames_are_not_there_and_weights_repeat():
         close(torch.as_tensor(weighted.scales[name]), torch.as_tensor(doubled.scales[name]), rtol=1e-8)
 
 
+def test_a_prior_for_every_cluster_makes_way_for_one_that_fits():
+    codes = 3 * normal(40, 4) + 5
+    apart = MixtureMemory(4, 1, 2, loc_mean=normal(2, 4), loc_var=torch.tensor([1.0, 2.0]))
+    fitted, expected = (
+        memory.fit_prior(codes, iterations=5, generator=seeded()) for memory in (apart, MixtureMemory(4, 1, 2))
+    )
+    for name, value in expected.scales.items():
+        close(torch.as_tensor(fitted.scales[name]), torch.as_tensor(value))
+    assert fitted.resize(clusters=3).clusters == 3
+
+
 def test_relevance_switches_off_rows_that_nobody_needs():
     codes = normal(300, 1) * normal(1, 8, seed=1) * 3 + 0.3 * normal(300, 8, seed=2)
     memory = ShiftedGaussianMemory(8, 4).fit_prior(codes, relevance=True, iterations=200, tol=1e-6)

@@ -58,7 +58,7 @@ def test_gaussian_write_follows_the_reference_iteration_by_iteration():
 def test_categorical_write_follows_the_reference_iteration_by_iteration():
     case = golden("cat_odd1")
     codes = case["Mu_Z"]
-    memory = CategoricalMemory(6, 4, row_mean=case["R0"], row_var=case["U0_diag"])
+    memory = CategoricalMemory(6, 4, row_mean=case["R0"], row_var=case["U0_diag"].unsqueeze(-2))
     empty = memory.prior_state((2,), dtype=torch.float64)
     start = MemoryState.of(empty.factor_mean, empty.factor_cov, case["R_init"], case["U_diag_init"])
     for index in range(int(case["opt_iters"])):

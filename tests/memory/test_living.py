@@ -13,6 +13,7 @@ MEMORIES = {
     "mixture": lambda: MixtureMemory(4, 2, 3, loc_var=60.0),
     "mixture-factorised": lambda: MixtureMemory(4, 2, 3, loc_var=60.0, factorised=True),
     "mixture-cluster": lambda: MixtureMemory(4, 1, 3, noise_var=0.5 + normal(3, 4).square(), loc_var=60.0),
+    "mixture-apart": lambda: MixtureMemory(4, 2, 3, loc_var=60 + normal(3), loc_mean=8 * normal(3, 4, seed=7)),
     "tree": lambda: TreeMemory(4, 1, 3, 2, loc_var=60.0),
 }
 every_memory = pytest.mark.parametrize("kind", MEMORIES)
@@ -138,5 +139,9 @@ def test_what_cannot_be_done_is_told():
         written.merge(write("tree", codes))
     with pytest.raises(ValueError, match="cannot be merged"):
         write("gaussian", codes).merge(write("gaussian", codes))
+    for memory in (MixtureMemory(4, 2, 3, loc_mean=torch.ones(3, 4)), MixtureMemory(4, 2, 3, loc_var=torch.ones(3))):
+        apart = WrittenMemory.write(memory, codes)
+        with pytest.raises(ValueError, match="cannot be merged: both must have clusters, and one prior for all"):
+            apart.merge(apart)
     with pytest.raises(ValueError, match="NaN or infinity"):
         written.update(codes * float("nan"))

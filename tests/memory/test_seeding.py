@@ -9,7 +9,7 @@ from sklearn.cluster import AgglomerativeClustering
 from memory.zoo import normal
 from tiny import seeded
 from vbmem.memory import ward
-from vbmem.memory.seeding import greedy_seed, kmeans_means, kmeans_plus_plus, lloyd_step, random_frames
+from vbmem.memory.seeding import claim, greedy_seed, kmeans_means, kmeans_plus_plus, lloyd_step, random_frames
 from vbmem.memory.ward import ward_means
 
 both = pytest.mark.parametrize("choose", [kmeans_plus_plus, random_frames])
@@ -354,3 +354,8 @@ def test_compiled_steps_compute_the_same():
         torch.manual_seed(0)
         torch.testing.assert_close(kmeans_means(codes, 4, given, None, None, seed, lloyd), expected)
         torch.testing.assert_close(ward_means(codes, 4, given, None, merge), ward_means(codes, 4, given))
+
+
+def test_every_seed_goes_to_a_cluster_of_its_own_the_cheapest_pair_first():
+    cost = torch.tensor([[[1.0, 0.0], [2.0, 5.0], [4.0, 3.0]], [[9.0, 8.0], [7.0, 6.0], [5.0, 4.0]]])
+    assert claim(cost).tolist() == [[1, 0], [1, 2]]

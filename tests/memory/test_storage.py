@@ -2,14 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from memory.zoo import Sizes, every_memory, make_problem, normal
+from memory.zoo import Sizes, every_memory, located, make_problem, normal, variances
 from memory_files import rewrite
-from vbmem import GaussianMemory, KanervaMemory, MixtureMemory, load_memory, save_memory
+from vbmem import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, load_memory, save_memory
 from vbmem.errors import MemoryFileError
 from vbmem.files import read_tensors
 from vbmem.memory import Choice
@@ -57,6 +58,8 @@ def test_a_file_of_version_2_holds_rows_and_locations_apart(name, tmp_path):
     """It knew no other posterior than the factorised one."""
     problem = make_problem(name)
     memory, state = problem.memory, problem.state
+    if "loc_mean" in memory.config():  # it knew no prior for every cluster either
+        memory = type(memory)(**(memory.config() | located(memory.code_size)))
     save_memory(tmp_path / "a.memory", memory, state)
     tensors, metadata = read_tensors(tmp_path / "a.memory", "cpu")
     apart = {
@@ -70,6 +73,26 @@ def test_a_file_of_version_2_holds_rows_and_locations_apart(name, tmp_path):
     old = {f"state.{part}": tensor.contiguous() for part, tensor in apart.items()}
     old |= {key: value for key, value in tensors.items() if not key.startswith("state.")}
     save_file(old, tmp_path / "a.memory", metadata | {"version": "2", "config": json.dumps(config)})
+    assert_same(memory, state, *load_memory(tmp_path / "a.memory"))
+
+
+BATCHES: dict[str, tuple[Any, dict[str, tuple[int, ...]]]] = {
+    "mixture": (MixtureMemory(3, 2, 3), {"loc_mean": (3, 1, 3), "loc_var": (3, 1)}),
+    "categorical": (CategoricalMemory(3, 3), {"row_var": (3, 1, 3)}),
+}
+
+
+@pytest.mark.parametrize(("plain", "shapes"), BATCHES.values(), ids=list(BATCHES))
+def test_a_batch_of_priors_in_a_file_of_version_3_had_no_dimension_of_clusters(plain, shapes, tmp_path):
+    """Three memories of three clusters: nothing but the version tells one from the other."""
+    prior = {name: variances(*shape) for name, shape in shapes.items()}
+    memory = type(plain)(**(plain.config() | prior))
+    state = memory.prior_state(dtype=torch.float64)
+    save_memory(tmp_path / "a.memory", memory, state)
+    tensors, metadata = read_tensors(tmp_path / "a.memory", "cpu")
+    for name in shapes:
+        tensors[f"prior.{name}"] = tensors[f"prior.{name}"].squeeze(1).contiguous()
+    save_file(tensors, tmp_path / "a.memory", metadata | {"version": "3"})
     assert_same(memory, state, *load_memory(tmp_path / "a.memory"))
 
 
@@ -136,8 +159,8 @@ def test_safetensors_of_another_program_are_refused(tmp_path):
 
 
 def test_a_newer_version_is_refused(saved):
-    rewrite(saved, version="4")
-    with pytest.raises(MemoryFileError, match="format version 4, this vbmem reads up to 3; upgrade vbmem"):
+    rewrite(saved, version="5")
+    with pytest.raises(MemoryFileError, match="format version 5, this vbmem reads up to 4; upgrade vbmem"):
         load_memory(saved)
 
 

@@ -79,6 +79,26 @@ def test_a_start_at_means_finds_well_separated_groups(memory, start):
         assert len(set(groups[0].tolist())) == 3
 
 
+@pytest.mark.parametrize("start", ["random", "data", "kmeans++", "kmeans", "ward"])
+@pytest.mark.parametrize("mask", [None, torch.arange(30) < 8], ids=["", "masked"])
+@pytest.mark.parametrize(
+    "memory",
+    [
+        CategoricalMemory(4, 4, row_mean=20 * torch.eye(4).flip(0)),
+        MixtureMemory(4, 1, 4, loc_mean=20 * torch.eye(4).flip(0), loc_var=torch.tensor([1.0, 2.0, 1.0, 0.5])),
+        TreeMemory(8, 1, 4, 2, loc_mean=20 * torch.eye(4).flip(0).repeat(1, 2), factorised=True),
+    ],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("error")  # means that lie apart are part of what the prior expects
+def test_clusters_with_a_mean_each_hold_the_frames_near_it(memory, start, mask):
+    codes = three_groups().repeat(1, memory.partitions)
+    state, addresses = memory.write(codes, 10, start, mask, generator=seeded())
+    assert state.row_mean.shape[:-3] == (memory.partitions,) * memory.partitioned  # one memory, no batch of four
+    groups = addresses.assignment[..., :8, :].argmax(-1)
+    assert (groups == torch.tensor([3, 2, 1, 3, 2, 1, 3, 2])).all()
+
+
 def test_a_ward_start_is_the_same_every_time():
     codes, memory = normal(2, 30, 3), MixtureMemory(3, 0, 4)
     first, _ = memory.write(codes, 2, "ward", generator=seeded(1))

@@ -52,12 +52,17 @@ def located(code_size: int) -> dict[str, Any]:
     return {"loc_var": 1.7, "loc_mean": normal(code_size, seed=3)}
 
 
+def located_apart(code_size: int, clusters: int) -> dict[str, Any]:
+    """A mean and a variance of the location for every cluster (eq. 193)."""
+    return {"loc_var": variances(clusters, seed=5), "loc_mean": normal(clusters, code_size, seed=3)}
+
+
 def categorical(code_size: int, rows: int) -> dict[str, Any]:
     return general(code_size, rows) | {"row_var": variances(rows, seed=1)}
 
 
-def clustered(code_size: int, rows: int) -> dict[str, Any]:
-    return general(code_size, rows) | located(code_size)
+def clustered(code_size: int, rows: int, clusters: int = 1) -> dict[str, Any]:
+    return general(code_size, rows) | located_apart(code_size, clusters)
 
 
 def by_feature(code_size: int) -> dict[str, Any]:
@@ -77,16 +82,16 @@ MEMORIES: dict[str, Callable[[int, int, int], VariationalMemory]] = {
     "categorical-general": lambda c, k, h: CategoricalMemory(c, k, **categorical(c, k)),
     "categorical-cluster": lambda c, k, h: CategoricalMemory(c, k, **categorical(c, k) | by_cluster(c, k)),
     "shifted": lambda c, k, h: ShiftedGaussianMemory(c, k),
-    "shifted-general": lambda c, k, h: ShiftedGaussianMemory(c, k, **clustered(c, k)),
+    "shifted-general": lambda c, k, h: ShiftedGaussianMemory(c, k, **general(c, k) | located(c)),
     "shifted-factorised": lambda c, k, h: ShiftedGaussianMemory(c, k, factorised=True, **clustered(c, k)),
     "mixture": lambda c, k, h: MixtureMemory(c, k, h),
-    "mixture-general": lambda c, k, h: MixtureMemory(c, k, h, **clustered(c, k)),
-    "mixture-factorised": lambda c, k, h: MixtureMemory(c, k, h, factorised=True, **clustered(c, k)),
-    "mixture-feature": lambda c, k, h: MixtureMemory(c, k, h, **clustered(c, k) | by_feature(c)),
+    "mixture-general": lambda c, k, h: MixtureMemory(c, k, h, **clustered(c, k, h)),
+    "mixture-factorised": lambda c, k, h: MixtureMemory(c, k, h, factorised=True, **clustered(c, k, h)),
+    "mixture-feature": lambda c, k, h: MixtureMemory(c, k, h, **general(c, k) | located(c) | by_feature(c)),
     "mixture-cluster": lambda c, k, h: MixtureMemory(c, k, h, **located(c) | by_cluster(c, h)),
     "tree": lambda c, k, h: TreeMemory(2 * c, k, h, 2),
-    "tree-general": lambda c, k, h: TreeMemory(3 * c, k, h, 3, **clustered(3 * c, k)),
-    "tree-factorised": lambda c, k, h: TreeMemory(2 * c, k, h, 2, factorised=True, **clustered(2 * c, k)),
+    "tree-general": lambda c, k, h: TreeMemory(3 * c, k, h, 3, **clustered(3 * c, k, h)),
+    "tree-factorised": lambda c, k, h: TreeMemory(2 * c, k, h, 2, factorised=True, **clustered(2 * c, k, h)),
     "tree-feature": lambda c, k, h: TreeMemory(2 * c, k, h, 2, **located(2 * c) | by_feature(2 * c)),
 }
 every_memory = pytest.mark.parametrize("name", MEMORIES)

@@ -119,8 +119,8 @@ def test_a_file_that_does_not_say_who_wrote_it_is_refused(saved, written):
 
 
 def test_a_newer_version_is_refused(saved):
-    rewrite(saved, version="4")
-    with pytest.raises(MemoryFileError, match="format version 4, this vbmem reads up to 3; upgrade vbmem"):
+    rewrite(saved, version="5")
+    with pytest.raises(MemoryFileError, match="format version 5, this vbmem reads up to 4; upgrade vbmem"):
         LOAD(saved)
 
 

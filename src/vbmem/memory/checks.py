@@ -56,6 +56,42 @@ def check_shape(name: str, value: float | Tensor, *expected: int) -> None:
         raise ValueError(f"{name} must have the shape [.., {sizes}], got {list(value.shape)}")
 
 
+def check_location_mean(name: str, value: float | Tensor, clusters: int, code_size: int) -> None:
+    """mu_b0: a number, [C], or [.., 1 or H, C]."""
+    shape = _shape(value)
+    if shape not in ((), (code_size,)) and (shape[-1] != code_size or shape[-2:-1] not in ((1,), (clusters,))):
+        raise ValueError(
+            f"{name} must be a number, or a tensor of shape [{code_size}], or [.., {clusters}, {code_size}] with one "
+            f"for every cluster, or [.., 1, {code_size}] for a batch of memories whose clusters share it, got "
+            f"{list(shape)}"
+        )
+
+
+def check_location_var(value: float | Tensor, clusters: int, code_size: int) -> None:
+    """v_b0 of Sigma_b0 = v_b0 I: a number, or [.., 1 or H]; never [.., C, C], also where H = C."""
+    shape = _shape(value)
+    full = code_size > 1 and shape[-2:] == (code_size, code_size)
+    if full or (shape and shape[-1] not in (1, clusters)):
+        raise ValueError(
+            f"loc_var must be a number, or a tensor of shape [.., {clusters}] with a variance for every cluster, or "
+            f"[.., 1] with one for all, since Sigma_b0 is a number times I and no full matrix, got {list(shape)}"
+        )
+
+
+def check_variances_of_rows(value: float | Tensor, rows: int) -> None:
+    """u_0 of a U_0 that is diagonal: a number, [K], or [.., 1, K], which cannot be taken for a matrix [K, K]."""
+    shape = _shape(value)
+    if shape not in ((), (rows,)) and shape[-2:] != (1, rows):
+        raise ValueError(
+            f"row_var must be a number, or a tensor of shape [{rows}], or [.., 1, {rows}] for a batch of memories, "
+            f"since U_0 is diagonal here and no full matrix, got {list(shape)}"
+        )
+
+
+def _shape(value: float | Tensor) -> tuple[int, ...]:
+    return tuple(value.shape) if isinstance(value, Tensor) else ()
+
+
 def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> None:
     """codes [.., T, C] floating and finite, T >= 1; mask [.., T] boolean, or weights, on the same device."""
     if not isinstance(codes, Tensor):

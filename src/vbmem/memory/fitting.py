@@ -89,7 +89,7 @@ def rescaled(memory: VariationalMemory, centre: Tensor, scale: Tensor) -> Variat
 
 
 def first_prior(memory: VariationalMemory, noise: Noise, like: Tensor) -> VariationalMemory:
-    """The memory with a prior for codes of mean 0 and variance 1, in the proportions of the paper's mixture."""
+    """The memory with a prior for codes of mean 0 and variance 1, in the proportions of the mixture's default."""
     row_var = 0.4 / max(memory.layout[1], 1)
     noise_var = like.new_full(memory.noise_shape(noise), 0.2)
     return memory.with_scales(

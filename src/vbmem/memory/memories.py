@@ -14,8 +14,9 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
+from vbmem.memory.checks import check_location_mean, check_positive, check_variances_of_rows
 from vbmem.memory.choice import UNIFORM, Choice
-from vbmem.memory.reading import LocatedMemory, Scale, as_tensor
+from vbmem.memory.reading import LocatedMemory, Scale, location_prior
 from vbmem.memory.state import MemoryState
 from vbmem.memory.writing import VariationalMemory
 
@@ -54,8 +55,9 @@ class CategoricalMemory(VariationalMemory):
         code_size: C, the size of a code.
         rows: K, the rows of M, each a cluster.
         noise_var: sigma_z^2, a number, one for every feature [C], or for every cluster and feature [H, C].
-        row_var: u_0, a number or one for every row [.., K].
-        row_mean: R_0, a number or [.., K, C].
+        row_var: u_0, a number or one for every row [K]; for a batch of memories [.., 1, K], since [K, K] would be a
+            full U_0, which C.2 allows and this memory does not.
+        row_mean: R_0, a number, or [C], the same for every row, or [.., K, C].
         choice: p(s), which row a frame uses; uniform, as in the paper.
     """
 
@@ -64,7 +66,6 @@ class CategoricalMemory(VariationalMemory):
 
     kind = "categorical"
     located = True
-    _rows_are_factors = False
     default_start = "data"
     default_iterations = 2
 
@@ -77,19 +78,21 @@ class CategoricalMemory(VariationalMemory):
         return {name: getattr(self, own) for name, own in OWN_NAMES.items()}
 
     def with_scales(self, **scales: Scale) -> Self:
-        values = {own: scales[name] for name, own in OWN_NAMES.items() if name in scales}
-        if isinstance(mean := values.get("row_mean"), Tensor) and mean.ndim:
-            values["row_mean"] = mean.expand(self.rows, -1)
-        return self.with_prior(**values)
+        return self.with_prior(**{own: scales[name] for name, own in OWN_NAMES.items() if name in scales})
+
+    def _check_rows(self) -> None:
+        check_variances_of_rows(self.row_var, self.rows)
+        check_positive("row_var", self.row_var)
+        check_location_mean("row_mean", self.row_mean, self.rows, self.code_size)
 
     def _row_prior(self, like: Tensor) -> tuple[Tensor, Tensor]:
         return like.new_empty(0, self.code_size), like.new_empty(0, 0)
 
     def _location_prior(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        row_mean, row_var = as_tensor(self.row_mean, like), as_tensor(self.row_var, like)
-        if row_mean.ndim == 0:
-            row_mean = row_mean.expand(1, self.code_size)
-        return row_mean, row_var if row_var.ndim else row_var.unsqueeze(-1)
+        row_var = self.row_var
+        if isinstance(row_var, Tensor) and row_var.ndim > 1:
+            row_var = row_var.squeeze(-2)
+        return location_prior(self.row_mean, row_var, self.code_size, like)
 
     def _first_widths(self, empty: MemoryState) -> tuple[Tensor, Tensor]:
         return empty.factor_cov, empty.loc_var / self.code_size
@@ -105,8 +108,8 @@ class ShiftedGaussianMemory(LocatedMemory, VariationalMemory):
         noise_var: sigma_z^2, a number, one for every feature [C], or for every cluster and feature [H, C].
         row_var: U_0, a number times I, one for every row [K], or a matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C].
-        loc_var: v_b0 of the location.
-        loc_mean: mu_b0 of the location, a number or [.., C].
+        loc_var: v_b0 of the location, a number; for a batch of memories [.., 1].
+        loc_mean: mu_b0 of the location, a number or [C]; for a batch of memories [.., 1, C].
         factorised: q(M, b) = q(M) q(b), as the paper has it; by default rows and location are one matrix.
     """
 
@@ -119,8 +122,8 @@ class ShiftedGaussianMemory(LocatedMemory, VariationalMemory):
 class MixtureMemory(LocatedMemory, VariationalMemory):
     """H clusters, each a shifted Gaussian memory of K rows; a frame belongs to one of them. Resizable.
 
-    The default prior expects code coordinates of variance K; codes on another scale need a prior of their own, or they
-    are explained as noise.
+    The default prior is the reference code's, since the paper gives no numbers. It expects code coordinates of variance
+    K; codes on another scale need a prior of their own, or they are explained as noise.
 
     Args:
         code_size: C, the size of a code.
@@ -129,8 +132,10 @@ class MixtureMemory(LocatedMemory, VariationalMemory):
         noise_var: sigma_z^2, by default 0.2 K; a number, or [C], or [H, C].
         row_var: U_0, a number times I, one for every row [K], or a matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C], the same for every cluster.
-        loc_var: v_b0 of the clusters' locations, by default 0.4 K.
-        loc_mean: mu_b0, a number or [.., C], the same for every cluster.
+        loc_var: v_b0 of the clusters' locations, by default 0.4 K; a number, or one for every cluster [.., H]. For a
+            batch of memories [.., 1], where their clusters share it.
+        loc_mean: mu_b0, a number, or [C], the same for every cluster, or one for each [.., H, C]. For a batch of
+            memories [.., 1, C], where their clusters share it.
         factorised: q(M, b) = q(M) q(b), as the paper has it; by default rows and location are one matrix.
         choice: p(s), which cluster a frame comes from; uniform, as in the paper.
     """
@@ -168,6 +173,9 @@ class TreeMemory(MixtureMemory):
 
     The partitions are the last batch dimension of states and addresses: row_mean [.., G, H, K, C / G].
 
+    The default prior is the reference code's, as for the mixture. Eq. 225 of the paper has Sigma_b0 = I, which is
+    `loc_var=1.0`.
+
     Args:
         code_size: C, the size of a code.
         rows: K, the factor rows of a cluster.
@@ -176,8 +184,10 @@ class TreeMemory(MixtureMemory):
         noise_var: sigma_z^2, by default 0.2 K; a number, or [C], or [H, C].
         row_var: U_0, a number times I, one for every row [K], or a matrix [.., K, K].
         row_mean: R_0, a number or [.., K, C], the same for every cluster.
-        loc_var: v_b0 of the clusters' locations, by default 0.4 K.
-        loc_mean: mu_b0, a number or [.., C], the same for every cluster.
+        loc_var: v_b0 of the clusters' locations, by default 0.4 K; a number, or one for every cluster [.., H]. For a
+            batch of memories [.., 1], where their clusters share it.
+        loc_mean: mu_b0, a number, or [C], the same for every cluster, or one for each [.., H, C]. For a batch of
+            memories [.., 1, C], where their clusters share it.
         factorised: q(M, b) = q(M) q(b), as the paper has it; by default rows and location are one matrix.
         choice: p(s), which cluster a frame comes from, for every partition by itself; uniform, as in the paper.
     """

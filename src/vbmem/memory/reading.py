@@ -15,6 +15,8 @@ from vbmem.memory import engine
 from vbmem.memory.checks import (
     check_clusters,
     check_codes,
+    check_location_mean,
+    check_location_var,
     check_positive,
     check_shape,
     check_size,
@@ -34,7 +36,8 @@ SCALES = ("noise_var", "row_var", "row_mean", "loc_var", "loc_mean")
 class Memory(ABC):
     """A latent-space memory over codes of size C, and the prior it starts from.
 
-    Leading dimensions of the prior's tensors are batch dimensions and broadcast against those of the codes.
+    Dimensions of the prior's tensors before those given here are batch dimensions, shown as `..`, and broadcast against
+    those of the codes.
 
     Args:
         code_size: C, the size of a code.
@@ -66,7 +69,6 @@ class Memory(ABC):
     fewest_rows: ClassVar[int] = 1
     located: ClassVar[bool] = False
     """Whether clusters have locations."""
-    _rows_are_factors: ClassVar[bool] = True
     _noises: ClassVar[tuple[Noise, ...]] = get_args(Noise)
     partitioned: ClassVar[bool] = False
     """Whether states and addresses have a dimension of partitions, their last batch dimension."""
@@ -82,10 +84,7 @@ class Memory(ABC):
         self.choice.log_prior(self.layout[0], torch.empty(()))
         check_positive("noise_var", self.noise_var)
         self._check_noise()
-        matrix = isinstance(self.row_var, Tensor) and self.row_var.ndim > 1 and self._rows_are_factors
-        check_positive("row_var", self.row_var, diagonal=matrix)
-        check_shape("row_var", self.row_var, *(self.rows, self.rows) if matrix else (self.rows,))
-        check_shape("row_mean", self.row_mean, self.rows, self.code_size)
+        self._check_rows()
 
     def noise_shape(self, noise: Noise) -> tuple[int, ...]:
         """Of noise_var: one for all, for every feature, or for every cluster and feature."""
@@ -98,6 +97,12 @@ class Memory(ABC):
             others = " or ".join(str(list(other)) for other in known[1:])
             expected = "one number" + f", or a tensor of shape {others}" * bool(others)
             raise ValueError(f"noise_var must be {expected}, got a tensor of shape {list(shape)}")
+
+    def _check_rows(self) -> None:
+        matrix = isinstance(self.row_var, Tensor) and self.row_var.ndim > 1
+        check_shape("row_var", self.row_var, *(self.rows, self.rows) if matrix else (self.rows,))
+        check_positive("row_var", self.row_var, diagonal=matrix)
+        check_shape("row_mean", self.row_mean, self.rows, self.code_size)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={getattr(self, name)}" for name in self.sizes)
@@ -362,7 +367,7 @@ class Memory(ABC):
 
 @dataclass(repr=False, eq=False)
 class LocatedMemory(Memory):
-    """A memory whose clusters have locations b_h ~ N(mu_b0, v_b0 I)."""
+    """A memory whose clusters have locations b_h ~ N(mu_b0, v_b0 I), or N(mu_b0h, v_b0h I) each (eq. 193)."""
 
     _: KW_ONLY
     loc_var: Scale = 1.0
@@ -373,14 +378,29 @@ class LocatedMemory(Memory):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_location_mean("loc_mean", self.loc_mean, self.clusters, self.code_size)
+        check_location_var(self.loc_var, self.clusters, self.code_size)
         check_positive("loc_var", self.loc_var)
-        check_shape("loc_mean", self.loc_mean, self.code_size)
+
+    def _check_resizable(self, sizes: dict[str, int]) -> None:
+        super()._check_resizable(sizes)
+        for name, dim in (("loc_mean", -2), ("loc_var", -1)):
+            value, clusters = getattr(self, name), sizes.get("clusters", self.clusters)
+            if isinstance(value, Tensor) and value.ndim >= -dim and value.shape[dim] not in (1, clusters):
+                raise ValueError(
+                    f"{self!r} has a {name} for every cluster, so their number cannot change; make it with one for all"
+                )
 
     def _location_prior(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        loc_mean = as_tensor(self.loc_mean, like)
-        if loc_mean.ndim == 0:
-            loc_mean = loc_mean.expand(self.code_size)
-        return loc_mean.unsqueeze(-2), as_tensor(self.loc_var, like).unsqueeze(-1)
+        return location_prior(self.loc_mean, self.loc_var, self.code_size, like)
+
+
+def location_prior(mean: Scale, var: Scale, code_size: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """mu_b0 [.., 1 or H, C] and v_b0 [.., 1 or H], of a number or [C] or the first, and of a number or the second."""
+    loc_mean, loc_var = as_tensor(mean, like), as_tensor(var, like)
+    if loc_mean.ndim < 2:
+        loc_mean = loc_mean.expand(1, code_size)
+    return loc_mean, loc_var if loc_var.ndim else loc_var.unsqueeze(-1)
 
 
 def as_tensor(value: Scale, like: Tensor) -> Tensor:

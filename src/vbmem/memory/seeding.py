@@ -121,6 +121,20 @@ def random_frames(
     return take(codes, order.gather(-1, turn))
 
 
+def claim(cost: Tensor) -> Tensor:
+    """The cluster of each of n <= H seeds, no two the same, the cheapest pair first: [.., H, n] -> int64 [.., n]."""
+    count = cost.shape[-1]
+    clusters, seeds = (torch.arange(size, device=cost.device) for size in cost.shape[-2:])
+    owner = torch.zeros_like(cost[..., 0, :], dtype=torch.int64)
+    for _ in range(count):
+        best = cost.flatten(-2).argmin(-1, keepdim=True)  # [.., 1]
+        cluster, seed = best // count, best % count
+        owner = owner.scatter(-1, seed, cluster)
+        gone = (clusters == cluster).unsqueeze(-1) | (seeds == seed).unsqueeze(-2)
+        cost = cost.masked_fill(gone, torch.inf)
+    return owner
+
+
 def _draws(distance: Tensor, mask: Tensor | None, generator: torch.Generator | None) -> Tensor:
     """Scores [.., T], the largest of which are frames drawn with probability proportional to `distance`."""
     log_weight = distance.clamp_min(torch.finfo(distance.dtype).tiny).log()

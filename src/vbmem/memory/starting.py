@@ -7,7 +7,16 @@ from torch import Tensor
 
 from vbmem.linalg import may_wait
 from vbmem.memory.reading import Memory
-from vbmem.memory.seeding import greedy_seed, kmeans_means, kmeans_plus_plus, lloyd_step, next_seed, random_frames
+from vbmem.memory.seeding import (
+    claim,
+    greedy_seed,
+    kmeans_means,
+    kmeans_plus_plus,
+    lloyd_step,
+    next_seed,
+    random_frames,
+    take,
+)
 from vbmem.memory.state import MemoryState, Prior
 from vbmem.memory.ward import ward_means
 
@@ -86,11 +95,12 @@ class StartingMemory(Memory):
                 if counts is not None:
                     most = (counts.sum(-1, keepdim=True) // FRAMES_EACH).clamp_min(1)  # of each episode
             chosen = self._choose(start, frames, count, counts, most, generator, starts) * unit
-            if most is not None:
-                wanted = torch.arange(count, device=codes.device) < most
-                chosen = chosen.where(wanted.unsqueeze(-1), loc_mean[..., :count, :])
             if prior.located:
-                loc_mean = torch.cat([chosen, loc_mean[..., count:, :]], dim=-2)
+                wanted = None if most is None else torch.arange(count, device=codes.device) < most
+                cluster = _cluster_of_each(chosen, wanted, empty, prior, unit)
+                if wanted is not None:
+                    chosen = chosen.where(wanted.unsqueeze(-1), take(loc_mean, cluster))
+                loc_mean = loc_mean.scatter(-2, cluster.unsqueeze(-1).expand_as(chosen), chosen)
             else:
                 row_mean = chosen.unsqueeze(-3)
         if not prior.located:
@@ -127,6 +137,20 @@ class StartingMemory(Memory):
                 return torch.cat([first, self._choose("kmeans", frames[1:], count, *others, generator, 1)])
             case _:
                 return kmeans_means(frames, count, mask, generator, most, steps._greedy_seed, steps._lloyd_step)
+
+
+@torch.no_grad()
+def _cluster_of_each(seeds: Tensor, wanted: Tensor | None, empty: MemoryState, prior: Prior, unit: Tensor) -> Tensor:
+    """The cluster that starts at each of the seeds [.., n, C], int64 [.., n]: the first n, unless the prior tells
+    clusters apart. Then the likeliest pairs find each other, by -2 log p(b_h = seed); `wanted` [.., n] go first."""
+    if prior.row_mean.shape[-3] == prior.row_precision.shape[-3] == 1:
+        return torch.arange(seeds.shape[-2], device=seeds.device).expand(seeds.shape[:-1])
+    precision = (prior.noise_scale / empty.loc_var).unsqueeze(-1)  # [.., H, 1]
+    distance = torch.cdist(empty.loc_mean / unit, seeds / unit).square()  # [.., H, n]
+    cost = precision * distance - seeds.shape[-1] * precision.log()
+    if wanted is not None:
+        cost = cost.masked_fill(~wanted.unsqueeze(-2), torch.finfo(cost.dtype).max)
+    return claim(cost)
 
 
 def _part(tensor: Tensor | None, begin: int, end: int) -> Tensor | None:

@@ -13,7 +13,7 @@ from vbmem.memory.choice import Choice
 from vbmem.memory.reading import Memory
 from vbmem.memory.state import MemoryState
 
-FORMAT, VERSION = "vbmem.memory", 3
+FORMAT, VERSION = "vbmem.memory", 4
 
 
 def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:
@@ -70,6 +70,8 @@ def read_memory(
         tensors |= _lacking_in_version_1(tensors)
     try:
         config |= below("prior.", tensors)
+        if version < 4:
+            config |= _with_clusters(kind, config)
         choice = config.pop("choice", None)
         if choice is not None:
             if choice not in Choice.kinds:
@@ -88,6 +90,17 @@ def _state(tensors: dict[str, Tensor], located: bool) -> MemoryState:
     if "loc_mean" not in tensors:
         return MemoryState(**tensors, located=located)
     return MemoryState.of(**tensors) if located else MemoryState(tensors["row_mean"], tensors["row_cov"], located=False)
+
+
+def _with_clusters(kind: str, config: dict[str, Any]) -> dict[str, Tensor]:
+    """The prior of a batch of memories; before version 4 it had no dimension of clusters, which all shared it."""
+    # name: the dimensions of a single memory's, and where the clusters belong
+    shared = {"row_var": (1, -2)} if kind == "categorical" else {"loc_mean": (1, -2), "loc_var": (0, -1)}
+    return {
+        name: config[name].unsqueeze(dim)
+        for name, (single, dim) in shared.items()
+        if isinstance(config.get(name), Tensor) and config[name].ndim > single
+    }
 
 
 def below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -63,8 +63,9 @@ class VariationalMemory(StartingMemory):
             start: "prior"; "random" rows (and locations); "data", locations at random frames; "kmeans++", locations
                 at k-means++ seeds; "kmeans", at the means of a few steps of k-means from the best of such seeds;
                 "ward", at the means of a Ward clustering, the same every time; or a `MemoryState`. A memory without
-                locations puts the frames into its rows. By default, as in the paper for those and for a factorised
-                memory; else "ward" for short episodes, and "kmeans" for long ones and in training.
+                locations puts the frames into its rows. Where the prior tells the clusters apart, a location goes to
+                the cluster that expects it most. By default, as in the paper for those and for a factorised memory;
+                else "ward" for short episodes, and "kmeans" for long ones and in training.
             mask: [.., T], True where a frame counts, for episodes of unequal length; or weights, how much each counts.
                 An episode without frames leaves the prior.
             generator: randomness of the start.
@@ -261,7 +262,8 @@ class VariationalMemory(StartingMemory):
         """This memory with the prior that fits the codes, whatever their scale: noise, and means and variances of rows
         and locations, by closed-form updates that raise the bound, in turn with those of a write.
 
-        What it was before does not matter. Several episodes [.., T, C] share the prior.
+        What it was before does not matter. All clusters share it, but for their noise and weights where asked for, and
+        so do several episodes [.., T, C].
 
         Args:
             codes: [.., T, C], or chunks as in `write_stream`.
@@ -283,12 +285,12 @@ def _warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
     """Codes [.., T, C] far larger or smaller than the prior expects are explained as one cluster, or as noise."""
     if codes.numel() < FEWEST:  # too few to tell
         return
-    offset = prior.row_mean[..., -1, :].mean(-2, keepdim=True) if prior.located else 0
+    offset = prior.row_mean[..., -1, :].mean(-2, keepdim=True) if prior.located else torch.zeros_like(codes[..., :1, :])
     squares = (codes - offset).square().mean(-1)
     found = float(squares.mean() if mask is None else squares[(mask > 0).expand_as(squares)].mean())
-    factors = prior.row_mean[..., :-1, :] if prior.located else prior.row_mean
-    spread = (1 / prior.row_precision.diagonal(dim1=-2, dim2=-1)).sum(-1) + factors.square().mean(-1).sum(-1)
-    expected = float(prior.noise_scale + spread.mean())
+    means = prior.translate(-offset).row_mean.square().mean(-1).sum(-1)
+    spread = (1 / prior.row_precision.diagonal(dim1=-2, dim2=-1)).sum(-1)
+    expected = float(prior.noise_scale + spread.mean() + means.mean())
     if found > FAR * expected or 0 < found < expected / FAR:
         warnings.warn(
             f"the codes have a mean square of {found:.2g}, this memory's prior expects about {expected:.2g}, so they "

@@ -292,7 +292,7 @@ def _same_for_all_clusters(mine: Prior, theirs: Prior) -> bool:
         ours, others = getattr(mine, name), getattr(theirs, name)
         if ours.shape != others.shape or not torch.equal(ours, others):
             return False
-    one = mine.noise_var.shape[-2] == mine.row_mean.shape[-3] == 1
+    one = mine.noise_var.shape[-2] == mine.row_mean.shape[-3] == mine.row_precision.shape[-3] == 1
     return one and type(mine.choice) is type(theirs.choice) and not mine.choice.tensors()
 
 
