@@ -251,7 +251,8 @@ def script(tmp_path_factory) -> Path:
         ("write --mod", {"--model"}),
         ("evaluate cifar10-vae --split ", {"train", "valid", "test"}),
         ("train digits-", {"digits-vae", "digits-categorical", "digits-mixture"}),
-        ("train digits-vae --model.", {"--model.code-size", "--model.filters", "--model.style"}),
+        ("train digits-vae --model.", {"--model.code-size", "--model.filters", "--model.precision", "--model.style"}),
+        ("train digits-mixture --model.f", {"--model.factorised", "--model.filters"}),  # with a long description
         ("train digits-vae --data.episodes vi", {"views"}),
         ("write holi", set()),  # bash then offers files
     ],

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 
 import vbmem
 from vbmem.commands import command_groups, find_commands
@@ -82,8 +83,11 @@ def complete(shell: str) -> None:
     """Print what a shell needs to complete our commands."""
     import tyro
 
-    with suppress(SystemExit):
+    with redirect_stdout(StringIO()) as script, suppress(SystemExit):
         tyro.extras.subcommand_cli_from_dict(find_commands(), prog="vbmem", args=["--tyro-print-completion", shell])
+    # The words of a description's second line would be offered as options.
+    lines = script.getvalue().splitlines()
+    print(*(line.replace(r"\n", " ") if line.startswith("COMPLETION_SPEC") else line for line in lines), sep="\n")
     if shell == "bash":
         print(FILES_IN_BASH)
 

@@ -53,6 +53,23 @@ def test_gradient_of_the_bound_for_the_code_variance(name):
     assert gradcheck(bound, code_var, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("last", [1, 2, 4, 9])
+@every_memory
+def test_the_gradient_can_be_that_of_the_last_iterations_alone(name, last):
+    """As if a write began there, at a state that is given."""
+    problem, steps = make_problem(name, TINY), 4
+    codes = problem.codes.requires_grad_()
+    state, addresses = problem.memory.write(codes, steps, problem.state, gradient_iterations=last, expand=False)
+    (found,) = torch.autograd.grad(problem.memory.bound(codes, state, addresses).total, codes)
+    first = problem.state
+    if steps > last:
+        first = problem.memory.write(codes.detach(), steps - last, first, expand=False)[0]
+    again, its = problem.memory.write(codes, min(last, steps), first, expand=False)
+    (expected,) = torch.autograd.grad(problem.memory.bound(codes, again, its).total, codes)
+    torch.testing.assert_close(tensors(state), tensors(again), rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
 @every_memory
 def test_gradient_with_masked_frames_is_that_of_the_others(name):
     problem = make_problem(name, TINY)

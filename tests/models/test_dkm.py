@@ -9,7 +9,7 @@ import torch
 
 from models import oracle
 from models.matrix_normal import MatrixNormal
-from models.zoo import as_likely, close, close_terms, frames, make, recorded_draws
+from models.zoo import B, as_likely, close, close_terms, frames, make, recorded_draws
 from vbmem.models import DKMConfig, FrameFormat
 
 
@@ -42,6 +42,30 @@ def test_addresses_have_the_variance_0_3_until_it_is_trained():
     model: Any = DKMConfig(code_size=4, rows=3, filters=8).build(FrameFormat(8, 1))
     assert model.address_log_std.exp().square().item() == pytest.approx(0.3)
     assert model.address_log_std.requires_grad
+
+
+def test_every_seed_draws_a_prior_mean_of_its_own():
+    def drawn(seed):
+        torch.manual_seed(seed)
+        return DKMConfig(code_size=40, rows=30, filters=8).build(FrameFormat(8, 1)).row_mean
+
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.equal(drawn(1), drawn(2))
+    assert float(drawn(1).std()) == pytest.approx(0.05, rel=0.1)
+
+
+def test_with_a_mean_memory_what_is_read_depends_on_the_weights_alone():
+    model, read = make("dkm", mean_memory=True), []
+    model.address_log_std.data.fill_(-20.0)
+
+    def score(codes, _):
+        read.append(codes)
+        return codes.sum((-1, -2))
+
+    model.score = score
+    with torch.no_grad():
+        model(frames(), copies=2)
+    close(read[0][:B], read[0][B:], rtol=1e-6)
 
 
 def test_the_order_of_the_frames_matters_to_the_write():

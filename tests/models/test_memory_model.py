@@ -10,9 +10,10 @@ from models import oracle
 from models.zoo import B, FixedCodes, T, as_likely, close, close_terms, every_memory_model, frames, make, recorded_draws
 from tiny import MEMORY_MODELS
 from vbmem.memory import Memory, TreeMemory
+from vbmem.memory.starting import Start as MemoryStart
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models import FrameFormat
-from vbmem.models.settings import MemoryKind
+from vbmem.models.settings import MemoryKind, Objective, Start
 
 KL_NAMES = {"kl_codes", "kl_assignments", "kl_weights", "kl_rows", "kl_locations"}
 
@@ -20,7 +21,7 @@ KL_NAMES = {"kl_codes", "kl_assignments", "kl_weights", "kl_rows", "kl_locations
 def posterior_and_write(model, pictures, seed):
     """Means and variances of q(z) frame by frame, then the memory as a forward pass with this seed writes it."""
     embeddings = oracle.embed(model, pictures)
-    size, fixed = model.config.code_size, model.config.memory in ("mixture", "tree")
+    size, fixed = model.config.code_size, not model.config.learned_code_var
     outputs = model.head.layers(embeddings)
     means = outputs[..., :size]
     half_noise = 0.5 * float(model.memory.noise_var)
@@ -82,20 +83,42 @@ def test_terms_that_a_memory_has_not_are_zero(name):
     assert {term for term, value in terms.items() if (value.abs() < 1e-10).all()} == absent
 
 
-@pytest.mark.parametrize("name", ["mixture", "tree"])
-def test_clustered_memories_have_codes_of_half_the_noise_variance(name):
-    model = make(name)
+@every_memory_model
+def test_codes_of_a_variance_that_is_not_learned_have_half_the_noise_variance(name):
+    model = make(name, learned_code_var=False)
     posterior = model.head(model.embed(frames()))
     close(posterior.var, 0.5 * model.memory.noise_var)
     assert model.head.layers[-1].out_features == model.config.code_size
 
 
-@pytest.mark.parametrize("name", ["gaussian", "categorical", "shifted"])
-def test_the_others_have_codes_of_learned_variance(name):
-    model = make(name)
+@every_memory_model
+def test_codes_of_a_variance_that_is_learned_differ_in_it(name):
+    model = make(name, learned_code_var=True)
     posterior = model.head(model.embed(frames()))
     assert posterior.var.std() > 0
     assert model.head.layers[-1].out_features == 2 * model.config.code_size
+
+
+def test_a_model_can_be_given_every_start():
+    assert get_args(Start) == get_args(MemoryStart)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("objective", get_args(Objective))
+@pytest.mark.parametrize("start", ["prior", "random", "data", "kmeans++"])
+def test_a_write_starts_where_the_model_says(objective, start):
+    model, pictures = make("mixture", start=start, objective=objective), frames()
+    codes, asked = model.infer(pictures).mean, []
+    start_state = model.memory.start_state
+    memory = model.memory.with_prior()
+
+    def noted(*args):
+        asked.append(args[3])
+        return start_state(*args)
+
+    memory.start_state = noted
+    model.write(memory, codes)
+    assert asked == [start]
 
 
 def test_iterations_are_those_asked_for_or_the_papers():

@@ -49,6 +49,16 @@ def test_generalisation_writes_a_random_half_of_the_frames(name, length, half):
     states_equal(addresses, model.memory.address(expected, codes))
 
 
+@pytest.mark.parametrize(("share", "written"), [(0.25, 2), (0.8, 6), (1.0, 8), (0.01, 1)])
+def test_generalisation_writes_the_share_asked_for(share, written):
+    model = make("mixture", objective="generalisation", written_share=share)
+    codes = codes_in_groups(3, 8, model.config.code_size)
+    torch.manual_seed(7)
+    state, _ = model.write(model.memory, codes)
+    torch.manual_seed(7)
+    states_equal(state, model.memory.write(shuffled(codes)[:, :written], model.iterations)[0])
+
+
 @every_memory_model
 def test_online_writes_the_shuffled_frames_one_by_one(name):
     model = make(name, objective="online")
@@ -120,7 +130,7 @@ def test_every_objective_bounds_the_evidence_from_below(objective):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_trains_through_the_write(objective):
-    model = make("mixture", objective=objective).eval()  # in training, nothing comes through that is not also direct
+    model = make("mixture", objective=objective)
     model(frames()).divergences["kl_rows"].sum().backward()
     weights = model.encoder.to_embedding.weight
     assert weights.grad.isfinite().all()

@@ -1,6 +1,8 @@
 """Encoder-decoder pairs are found by their names."""
 
+import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -36,12 +38,11 @@ def flat(frame, filters, embedding_size, code_size):
 
 
 @pytest.fixture(autouse=True)
-def _restored(monkeypatch):
-    for name in set(_registered) - {"basic", "improved"}:
-        monkeypatch.delitem(_registered, name)
+def _restored():
+    before = dict(_registered)
     yield
-    for name in set(_registered) - {"basic", "improved"}:
-        del _registered[name]
+    _registered.clear()
+    _registered.update(before)
 
 
 @pytest.mark.parametrize(("name", "activation"), [("basic", nn.ReLU), ("improved", nn.SiLU)])
@@ -55,8 +56,37 @@ def test_the_papers_pairs_have_names(name, activation):
     assert networks.decoder(torch.randn(2, 3)).log_prob(frames).shape == (2,)
 
 
+TOGETHER = list(itertools.product(("batch", "group"), ("relu", "swish"), ("up-first", "up-last")))
+
+
+@pytest.mark.parametrize("parts", TOGETHER, ids="-".join)
+def test_norm_activation_and_order_can_be_chosen_apart(parts):
+    norm, activation, order = parts
+    networks: Any = build_networks("-".join(parts), FRAME, filters=4, embedding_size=6, code_size=3)
+    for network in (networks.encoder, networks.decoder):
+        kinds = {type(module) for module in network.modules()}
+        assert (nn.BatchNorm2d in kinds) == (norm == "batch")
+        assert any(issubclass(kind, nn.GroupNorm) for kind in kinds) == (norm == "group")
+        assert (nn.ReLU in kinds, nn.SiLU in kinds) == (activation == "relu", activation == "swish")
+    first = networks.decoder.blocks[0]
+    assert isinstance(first, nn.ConvTranspose2d) == (order == "up-first")
+    seed = networks.decoder.to_seed.weight  # [64, 3]
+    assert torch.allclose(seed.mT @ seed, torch.eye(3), atol=1e-5) == (order == "up-last")
+
+
+@pytest.mark.parametrize(("name", "same"), [("basic", "batch-relu-up-first"), ("improved", "group-swish-up-last")])
+def test_the_papers_pairs_are_two_of_them(name, same):
+    made = []
+    for style in (name, same):
+        torch.manual_seed(0)
+        made.append(build_networks(style, FRAME, filters=4, embedding_size=6, code_size=3))
+    frames = torch.rand(2, 1, 8, 8)
+    assert torch.equal(made[0].encoder(frames), made[1].encoder(frames))
+    assert str(made[0].decoder) == str(made[1].decoder)
+
+
 def test_a_name_nobody_registered_is_refused_in_a_sentence():
-    expected = r"no networks 'mine'; known are basic, improved: import the module that registers others"
+    expected = r"no networks 'mine'; known are basic, improved, .*: import the module that registers others"
     with pytest.raises(ModelError, match=expected):
         build_networks("mine", FRAME, 4, 6, 3)
     with pytest.raises(ModelError, match=expected):

@@ -186,3 +186,13 @@ def test_a_validation_without_finite_statistics_is_not_better_and_ends_nothing(n
     assert [math.isfinite(line["valid"]["elbo_per_frame"]) for line in lines] == [True, False, True]
     assert [line["skipped_steps"] for line in lines] == [0, 0, 0]
     assert all(tensor.isfinite().all() for tensor in made.model.state_dict().values())
+
+
+@pytest.mark.parametrize("averaging", [0.0, 0.9])
+def test_a_run_can_be_validated_and_kept_with_the_accumulated_statistics(averaging, tmp_path):
+    made = tiny_trainer(tiny_run(epochs=2, batch_norm="accumulated", averaging=averaging), tmp_path)
+    made.fresh_statistics = lambda _: pytest.fail("nothing is to be measured afresh")
+    made.run()
+    kept, last = statistics(load_model(tmp_path).network), statistics(made.model)
+    assert made.progress.best_epoch == 2  # so that those kept are those at the end
+    assert equal(kept, last)

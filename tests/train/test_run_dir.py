@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -207,7 +207,7 @@ def test_a_damaged_configuration_is_named(text, finished):
 
 def test_the_configuration_is_readable(finished):
     values = json.loads((finished / "config.json").read_text())
-    assert values["model"] == {"kind": "vae", "code_size": 4, "filters": 8, "style": "basic"}
+    assert values["model"] == {"kind": "vae", **asdict(MODELS["vae"])}
     assert values["training"]["stages"][0]["learning_rate"] == 1e-2
     assert read_run(finished) == CONFIG
 

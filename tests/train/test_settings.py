@@ -34,6 +34,11 @@ UNUSUAL = {
         )
     ),
     "the rest": RunConfig(copies=3, beta1=0.5, clip=1.5, patience=2, schedule="cosine", averaging=0.25, seed=9),
+    "as in the paper": RunConfig(clip=None, batch_norm="accumulated", model=VAEConfig(precision="float32")),
+    "how a memory is written": RunConfig(
+        model=MemoryConfig(start="data", gradient_iterations=3, learned_code_var=False, written_share=0.25),
+        regularise=True,
+    ),
 }
 CONFIGS = PRESETS | UNUSUAL
 
@@ -122,9 +127,39 @@ def test_an_unknown_kind_of_model_is_refused():
         lambda: RunConfig(copies=0),
         lambda: RunConfig(patience=0),
         lambda: RunConfig(clip=0.0),
+        lambda: MemoryConfig(gradient_iterations=0),
+        lambda: MemoryConfig(written_share=0.0),
         lambda: RunConfig(averaging=1.0),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(ValueError, match=r", got (0|0\.0|1\.0)$"):
         bad()
+
+
+def test_a_start_there_is_not_is_refused():
+    with pytest.raises(ValueError, match=r"start must be one of prior, random, .* not 'nowhere'"):
+        MemoryConfig(start="nowhere")  # type: ignore[arg-type]
+
+
+def test_without_a_memory_there_is_nothing_to_be_regularised_with():
+    with pytest.raises(ValueError, match="only a model with a memory can be regularised"):
+        RunConfig(regularise=True)
+
+
+@pytest.mark.parametrize("stage", [Stage(), Stage(regulariser=Regulariser(gamma=0.3))], ids=["without", "with"])
+def test_one_option_switches_the_regulariser_on_or_off_in_every_stage(stage):
+    runs = [RunConfig(model=MemoryConfig(), regularise=choice) for choice in (None, True, False)]
+    own = stage.regulariser
+    assert [run.regulariser(stage) for run in runs] == [own, own or Regulariser(), None]
+
+
+def test_settings_of_vbmem_0_3_had_a_fixed_variance_for_mixture_and_tree_only():
+    read = {
+        kind: from_dict(ModelConfig, {"kind": "memory", "memory": kind}) for kind in ("mixture", "tree", "gaussian")
+    }
+    assert {kind: getattr(model, "learned_code_var", None) for kind, model in read.items()} == {
+        "mixture": False,
+        "tree": False,
+        "gaussian": True,
+    }

@@ -180,6 +180,10 @@ def gradients(clip, run_dir):
     return torch.cat([parameter.grad.flatten() for parameter in made.step.parameters if parameter.grad is not None])
 
 
+def test_without_a_limit_the_gradient_is_as_long_as_with_a_large_one(tmp_path):
+    torch.testing.assert_close(gradients(None, tmp_path / "none"), gradients(1e9, tmp_path / "large"))
+
+
 def test_the_whole_gradient_is_clipped(tmp_path):
     free = gradients(1e9, tmp_path / "free")
     assert free.norm() > 1

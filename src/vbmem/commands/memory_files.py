@@ -15,6 +15,7 @@ import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.output import say, show
+from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +34,7 @@ def write(
     out: Out,
     model: str = "cifar10-mixture",
     clusters: int | None = None,
-    start: Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"] | None = None,
+    start: Start | None = None,
     seed: int = 0,
 ) -> None:
     """Write a folder of pictures into a memory file.

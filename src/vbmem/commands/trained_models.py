@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -17,9 +17,9 @@ from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import say, show
 from vbmem.data.settings import DataConfig, EpisodeKind, Part
 from vbmem.errors import DataError
+from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
-    from vbmem.memory.starting import Start
     from vbmem.models.base import EpisodicModel
     from vbmem.models.directory import SavedModel
 
@@ -65,7 +65,7 @@ def evaluate(
     clusters: int | None = None,
     rows: int | None = None,
     iterations: int | None = None,
-    start: str | None = None,
+    start: Start | None = None,
     seed: int | None = None,
     device: Device = "auto",
 ) -> None:
@@ -86,7 +86,7 @@ def evaluate(
         clusters: clusters of a mixture or a tree.
         rows: factor rows of the memory, in every cluster.
         iterations: updates in a write.
-        start: where a write starts: prior, random, data, kmeans++, kmeans or ward.
+        start: where a write starts.
         seed: seed of the episodes and of every draw.
         device: where to compute; auto takes a GPU if there is one.
     """
@@ -98,7 +98,7 @@ def evaluate(
     if saved.data is None and dataset is None:
         raise ValueError(f"{model} does not say what it was trained on; give --dataset")
     data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
-    change_memory(saved.network, clusters, rows, iterations, cast("Start | None", start))
+    change_memory(saved.network, clusters, rows, iterations, start)
     if dataset is not None or subset is not None:
         data = replace(data, dataset=dataset or data.dataset, subset=subset)
     data = replace(data, episodes=episodes or data.episodes)
@@ -121,7 +121,7 @@ def _memory_settings(network: EpisodicModel) -> dict[str, Any]:
         return {}
     sizes = {name: getattr(network.memory, name) for name in network.memory.sizes}
     iterations = {} if network.config.objective == "online" else {"iterations": network.iterations}
-    return sizes | iterations | {"start": getattr(network, "start", None) or "the memory's own"}
+    return sizes | iterations | {"start": network.start or "the memory's own"}
 
 
 @command("Train")

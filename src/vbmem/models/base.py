@@ -92,9 +92,7 @@ class EpisodicModel(nn.Module):
         if device.type == "cuda":
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             torch.backends.cudnn.benchmark = True  # shapes never change
-            if self.config.precision == "float32":
-                pass
-            else:
+            if self.config.precision == "bfloat16":
                 self.network_dtype = torch.bfloat16
         return self
 

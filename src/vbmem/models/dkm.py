@@ -28,20 +28,13 @@ class DKM(BaselineModel):
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         codes = self.embed(frames)
-        address_var = torch.exp(2 * self.address_log_std)
-        memory = self.memory.with_prior(row_mean=self.row_mean, address_var=address_var)
-        state, _ = memory.write(codes)
+        memory, state = self._written(codes)
         addresses = memory.address(state, codes)  # dynamic addressing: with the memory as finally written
         bound = memory.bound(codes, state, addresses)
 
         mean = repeat_episodes(addresses.weight_mean.squeeze(-2), copies)  # [B, T, K]
-        weights = mean + address_var.sqrt() * torch.randn_like(mean)
-        rows, cov = (repeat_episodes(x.squeeze(-3), copies) for x in (state.row_mean, state.row_cov))
-        read = weights @ rows
-        if not self.config.mean_memory:
-            # M'w for a fresh M ~ q(M) in every frame: N(R'w, (w'Uw) I), drawn without drawing M.
-            spread = ((weights @ cov) * weights).sum(-1, keepdim=True).clamp_min(0).sqrt()
-            read = read + spread * torch.randn_like(read)
+        weights = mean + self.address_log_std.exp() * torch.randn_like(mean)
+        read = self._read_out(weights, state.map(lambda tensor: repeat_episodes(tensor, copies)))
 
         extra = None
         if self.config.autoencoder and self.training:
@@ -57,7 +50,7 @@ class DKM(BaselineModel):
         """M'w of the written memory, w ~ N(0, I) and M ~ q(M), both anew for every code."""
         _, state = self._written(embeddings)
         weights = noise_like(embeddings, len(embeddings), count, self.config.rows, generator=generator)
-        return _read_out(weights, state, generator)
+        return self._read_out(weights, state, generator)
 
     def same_codes(
         self, embeddings: Tensor, generator: torch.Generator | None = None, *, sample: bool = False
@@ -69,7 +62,7 @@ class DKM(BaselineModel):
             return memory.recall(state, addresses)
         mean = addresses.weight_mean.squeeze(-2)  # [B, T, K]
         noise = noise_like(mean, *mean.shape, generator=generator)
-        return _read_out(mean + self.address_log_std.exp() * noise, state, generator)
+        return self._read_out(mean + self.address_log_std.exp() * noise, state, generator)
 
     def _written(self, codes: Tensor) -> tuple[KanervaMemory, MemoryState]:
         """The memory with its prior as now trained, and the codes [B, T, C] in it."""
@@ -77,10 +70,12 @@ class DKM(BaselineModel):
         state, _ = memory.write(codes)
         return memory, state
 
-
-def _read_out(weights: Tensor, state: MemoryState, generator: torch.Generator | None) -> Tensor:
-    """M'w of a fresh M ~ q(M) for every w: N(R'w, (w'Uw) I), drawn without drawing M: [B, n, K] -> [B, n, C]."""
-    rows, cov = state.row_mean.squeeze(-3), state.row_cov.squeeze(-3)
-    spread = ((weights @ cov) * weights).sum(-1, keepdim=True).clamp_min(0).sqrt()
-    means = weights @ rows
-    return means + spread * noise_like(means, *means.shape, generator=generator)
+    def _read_out(self, weights: Tensor, state: MemoryState, generator: torch.Generator | None = None) -> Tensor:
+        """M'w of a fresh M ~ q(M) for every w: N(R'w, (w'Uw) I), drawn without drawing M: [B, n, K] -> [B, n, C]. With
+        `mean_memory`, R'w."""
+        rows, cov = state.row_mean.squeeze(-3), state.row_cov.squeeze(-3)
+        means = weights @ rows
+        if self.config.mean_memory:
+            return means
+        spread = ((weights @ cov) * weights).sum(-1, keepdim=True).clamp_min(0).sqrt()
+        return means + spread * noise_like(means, *means.shape, generator=generator)

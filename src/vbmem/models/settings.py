@@ -31,11 +31,10 @@ class ModelConfig:
     filters: int = 32
     """Channels of every convolution."""
     style: str = "basic"
-    """The encoder and the decoder, by the name they are registered under: basic and improved are the paper's; others
-    are put together, as in group-relu-up-last: batch or group norm, relu or swish, and in a block of the decoder first
-    the doubling or last."""
+    """The encoder and the decoder, by name: basic, improved, or put together as in group-relu-up-last."""
     precision: Precision = "bfloat16"
-    """Of the networks on a GPU; on a CPU they are float32."""
+    """Of the networks on a GPU, where convolutions in float32 are those of cudnn, in TensorFloat32; on a CPU all is
+    float32."""
 
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
@@ -101,7 +100,7 @@ class MemoryConfig(ModelConfig):
     filters: int = 64
     """Channels of every convolution."""
     style: str = "improved"
-    """The encoder and the decoder, by name; see `vbmem train cifar10-vae --help`."""
+    """The encoder and the decoder, by name: basic, improved, or put together as in group-relu-up-last."""
     factorised: bool = False
     """q(M, b) = q(M) q(b), and a write that starts at k-means++ seeds, as the paper has it, for shifted, mixture and
     tree memories; otherwise rows and location are one matrix, which has a tighter bound."""

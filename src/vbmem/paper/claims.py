@@ -110,7 +110,7 @@ def claims(
     runs = {Run(name, seed): _config(VARIANTS[name], seed, epochs) for seed, name in itertools.product(seeds, names)}
     results = train_all(runs, out, data_dir, device, console, jobs, measure)
     for result in results:
-        if result["name"] in SAMPLED and "samples" not in result:
+        if result["name"] in SAMPLED and "test" in result and "samples" not in result:
             directory = str(out / "runs" / str(Run(result["name"], result["seed"])))
             chance = {"seed": result["seed"], "console": console}
             found = metrics(directory, data_dir=data_dir, sizes=False, names=["samples"], **chance)
@@ -128,21 +128,24 @@ def _config(variant: Variant, seed: int, epochs: int | None) -> RunConfig:
 
 def summarise(results: list[Json]) -> Json:
     """Of every variant the test bound over seeds, and how far it lies from that of the preset, seed by seed."""
-    bounds: dict[str, dict[int, float]] = {}
+    bounds: dict[str, dict[int, float]] = {name: {} for name in VARIANTS}
     for result in results:
-        bounds.setdefault(result["name"], {})[result["seed"]] = result["test"]["elbo_per_frame"]
+        if "test" in result:
+            bounds[result["name"]][result["seed"]] = result["test"]["elbo_per_frame"]
     summary: Json = {}
-    for name in filter(bounds.__contains__, VARIANTS):
-        variant, found = VARIANTS[name], bounds[name]
-        base = bounds.get(next(n for n, v in VARIANTS.items() if v.preset == variant.preset), {})
-        differences = [bound - base[seed] for seed, bound in found.items() if seed in base]
-        summary[name] = {
-            "place": variant.place,
-            "preset": variant.preset,
-            "bound": _mean_and_spread(list(found.values())),
-            "difference": _mean_and_spread(differences),
-            "stopped_early": sum(result["stopped_early"] for result in results if result["name"] == name),
-        }
+    for name, variant in VARIANTS.items():
+        runs = [result for result in results if result["name"] == name]
+        base = bounds[next(other for other, its in VARIANTS.items() if its.preset == variant.preset)]
+        if runs:
+            summary[name] = {
+                "place": variant.place,
+                "preset": variant.preset,
+                "bound": _mean_and_spread(list(bounds[name].values())),
+                "difference": _mean_and_spread(
+                    [bounds[name][seed] - base[seed] for seed in bounds[name] if seed in base]
+                ),
+                "broke_down": sum("broke_down" in run for run in runs),
+            }
     return summary
 
 
@@ -165,6 +168,7 @@ def render(summary: Json) -> Table:
             "place": row["place"],
             "bound": text(row["bound"], ".1f"),
             "difference": text(row["difference"], "+.1f"),
+            "broke down": row["broke_down"],
         }
         for name, row in summary.items()
     ]

@@ -37,7 +37,7 @@ def summarise(runs: list[Json]) -> dict[str, list[Json]]:
 
 
 def _over_seeds(runs: list[Json], name: str) -> Json | None:
-    row = [run for run in runs if run["name"] == name]
+    row = [run for run in runs if run["name"] == name and "test" in run]
     if not row:
         return None
     bounds = [run["test"]["elbo_per_frame"] for run in row]

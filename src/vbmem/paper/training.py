@@ -13,6 +13,7 @@ from rich.console import Console
 
 from vbmem.data.image_set import ImageSet
 from vbmem.data.loading import load_images
+from vbmem.errors import TrainingError
 from vbmem.files import write_json
 from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import load_model
@@ -80,23 +81,30 @@ def train_one(
     device: torch.device,
     measure: Measure | None = None,
 ) -> Json:
-    """Train a run, or go on with it, and test its best weights."""
-    images = load_images(config.data.dataset, data_dir, config.data.image_size)
+    """Train a run, or go on with it, and test its best weights; of one that breaks down, tell how."""
+    data = config.data
+    images = load_images(data.dataset, data_dir, data.image_size, subset=data.subset)
     started = time.monotonic()
     trainer = Trainer(config, images, run_dir, device, resume=(run_dir / "last.safetensors").exists(), console=console)
-    trainer.run()
-    seconds = time.monotonic() - started
-    network = load_model(run_dir, device).network
+    result: Json = {}
+    try:
+        trainer.run()
+    except TrainingError as error:
+        result["broke_down"] = str(error)
+    else:
+        network = load_model(run_dir, device).network
+        result["test"] = evaluate(network, data, images, "test", run.seed)
+        if measure is not None:
+            result |= measure(network, config, images)
     log = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
     return {
         **run._asdict(),
-        "test": evaluate(network, config.data, images, "test", run.seed),
-        **({} if measure is None else measure(network, config, images)),
+        **result,
         "valid": trainer.progress.best,
         "epochs": trainer.progress.epoch,
         "stopped_early": trainer.progress.epoch < sum(stage.epochs for stage in config.stages),
         "curve": [round(line["valid"]["elbo_per_frame"], 1) for line in log if line["event"] == "epoch"],
-        "seconds": seconds,
+        "seconds": time.monotonic() - started,
     }
 
 
@@ -118,6 +126,15 @@ def _trained(runs: dict[Run, RunConfig], folder: Path, console: Console, jobs: i
         futures = {
             pool.submit(_train_quietly, run, config, folder / str(run), **rest): run for run, config in runs.items()
         }
+        failed: list[BaseException] = []
         for future in track(as_completed(futures), "training", total=len(futures)):
-            console.print(f"{futures[future]}: {future.result()['test']['elbo_per_frame']:.1f} nats a frame")
-            yield future.result()
+            if (error := future.exception()) is not None:  # the others go on, and are not to be lost
+                failed.append(error)
+                console.print(f"{futures[future]} failed: {error}", markup=False)
+                continue
+            result = future.result()
+            outcome = result.get("broke_down") or f"{result['test']['elbo_per_frame']:.1f} nats a frame"
+            console.print(f"{futures[future]}: {outcome}", markup=False)
+            yield result
+        if failed:
+            raise failed[0]

@@ -69,7 +69,7 @@ class Model(PictureModel):
         Args:
             images: the episode.
             iterations: of the write; by default as many as in training.
-            start: where the write starts, by name; see `VariationalMemory.write`, whose default it has.
+            start: where the write starts, by name; see `VariationalMemory.write`. By default as in training.
             generator: randomness of the start.
         """
         return self.write_codes(self.encode(images).mean, iterations=iterations, start=start, generator=generator)
@@ -85,8 +85,8 @@ class Model(PictureModel):
     ) -> WrittenMemory:
         """Write codes [T, C] that `encode` gave; the other arguments are those of `write`."""
         steps = self.network.iterations if iterations is None else iterations
-        origin = {"model": self.name, "fingerprint": self.fingerprint}
-        memory = WrittenMemory.write(self.memory, codes, steps, generator, start=start, **origin)
+        start = self.network.start if start is None else start
+        memory = self._written(self.memory, codes, steps, generator, start)
         threshold = known_from(memory, self.reference, codes, steps, start)
         return replace(memory, threshold=threshold, reference=self.reference_digest)
 
@@ -209,12 +209,11 @@ class Model(PictureModel):
         """Changes with the reference memory; empty without one."""
         return "" if self.reference is None else digest({"row_mean": self.reference.state.row_mean})
 
-    def with_reference(self, images: Pictures, *, start: Start | None = None) -> Self:
+    def with_reference(self, images: Pictures) -> Self:
         """The same model with a reference memory of its own, for `score`, in place of the one it has.
 
         Args:
             images: what the model was trained on, or some of it; about 800 are taken.
-            start: where its write starts, as for `write`.
         """
         generator = torch.Generator().manual_seed(0)
         frames = as_frames(images, self.frame)
@@ -225,8 +224,7 @@ class Model(PictureModel):
         if "clusters" in memory.sizes:
             memory = memory.resize(clusters=reference_clusters(memory.rows, memory.code_size))
         generator = torch.Generator(self.device).manual_seed(0)
-        origin = {"model": self.name, "fingerprint": self.fingerprint}
-        written = WrittenMemory.write(memory, codes, REFERENCE_ITERATIONS, generator, start=start, **origin)
+        written = self._written(memory, codes, REFERENCE_ITERATIONS, generator)
         return replace(self, kept_reference=replace(written, sums=None))
 
     @torch.no_grad()
@@ -274,6 +272,19 @@ class Model(PictureModel):
         with TemporaryDirectory() as directory:
             replace(self, name=HUB + repo).save(directory)
             return upload(Path(directory), repo, private, token)
+
+    def _written(
+        self,
+        memory: VariationalMemory,
+        codes: Tensor,
+        iterations: int,
+        generator: torch.Generator | None,
+        start: Start | None = None,
+    ) -> WrittenMemory:
+        """Codes [T, C] in a memory that knows this model."""
+        return WrittenMemory.write(
+            memory, codes, iterations, generator, start=start, model=self.name, fingerprint=self.fingerprint
+        )
 
     def _check(self, memory: WrittenMemory) -> None:
         if memory.fingerprint != self.fingerprint and memory.fingerprint != landed_fingerprint(self.network):

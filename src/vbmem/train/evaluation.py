@@ -97,7 +97,7 @@ def change_memory(
     if start is not None:
         if start not in get_args(Start):
             raise ValueError(f"start must be one of {', '.join(get_args(Start))}, got {start!r}")
-        network.start = start  # type: ignore[assignment]
+        network.start = start
 
 
 class Evaluation:
