@@ -2,7 +2,7 @@
 
 from vbmem.lazy import attach_stub
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # What the stub beside this file lists is imported when it is first used: `vbmem --help` needs no torch.
 __getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

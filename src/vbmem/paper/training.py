@@ -1,6 +1,7 @@
 """Many runs, one after the other or side by side on one device; what is finished is not trained again."""
 
 import json
+import math
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
@@ -103,9 +104,13 @@ def train_one(
         "valid": trainer.progress.best,
         "epochs": trainer.progress.epoch,
         "stopped_early": trainer.progress.epoch < sum(stage.epochs for stage in config.stages),
-        "curve": [round(line["valid"]["elbo_per_frame"], 1) for line in log if line["event"] == "epoch"],
+        "curve": [_rounded(line["valid"]["elbo_per_frame"]) for line in log if line["event"] == "epoch"],
         "seconds": time.monotonic() - started,
     }
+
+
+def _rounded(bound: float) -> float | None:
+    return round(bound, 1) if math.isfinite(bound) else None  # JSON has no infinity
 
 
 def _train_quietly(run: Run, config: RunConfig, run_dir: Path, **rest: Any) -> Json:
