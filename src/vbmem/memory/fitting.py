@@ -17,7 +17,7 @@ from torch import Tensor
 from vbmem.memory import engine, expansion
 from vbmem.memory.checks import check_codes
 from vbmem.memory.choice import DirichletChoice
-from vbmem.memory.reading import Noise
+from vbmem.memory.sized import Noise
 from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.streams import CHUNK, SEED_FRAMES, Chunks, Stream
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from vbmem.linalg import inverse_and_logdet
 from vbmem.memory.checks import check_positive, check_size, full_precision
-from vbmem.memory.reading import Memory, Scale
+from vbmem.memory.reading import Memory
+from vbmem.memory.sized import Scale
 from vbmem.memory.state import Addresses, MemoryState
 
 R0_SCALE = 0.05  # the reference implementation's standard deviation of R_0

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from vbmem.memory.checks import check_location_mean, check_positive, check_variances_of_rows
 from vbmem.memory.choice import UNIFORM, Choice
-from vbmem.memory.reading import LocatedMemory, Scale, location_prior
+from vbmem.memory.reading import LocatedMemory
+from vbmem.memory.sized import Scale, location_prior
 from vbmem.memory.state import MemoryState
 from vbmem.memory.writing import VariationalMemory
 

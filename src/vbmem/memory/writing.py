@@ -11,8 +11,8 @@ from torch import Tensor
 from vbmem.memory import engine, expansion, fitting
 from vbmem.memory.checks import check_size, full_precision
 from vbmem.memory.choice import DirichletChoice
-from vbmem.memory.reading import Noise
 from vbmem.memory.seeding import greedy_seed, lloyd_step, next_seed
+from vbmem.memory.sized import Noise
 from vbmem.memory.starting import Start, StartingMemory, is_training
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
 from vbmem.memory.streams import SEED_FRAMES, Chunks, Stream

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vbmem.memory.choice import smoothed_usage
 from vbmem.memory.fitting import Fit
-from vbmem.memory.reading import Noise
+from vbmem.memory.sized import Noise
 from vbmem.memory.starting import Start
 from vbmem.sklearn.search import CHUNK, Past, Samples, Search, log_joint
 

@@ -12,7 +12,7 @@ from sklearn.model_selection import KFold
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vbmem.memory.reading import Noise
+from vbmem.memory.sized import Noise
 from vbmem.sklearn.mixture import MemoryMixture
 
 FOLDS = 5

@@ -14,7 +14,7 @@ from vbmem.memory import engine, fitting
 from vbmem.memory.choice import UNIFORM, DirichletChoice
 from vbmem.memory.fitting import SHAPE, Fit
 from vbmem.memory.memories import MixtureMemory
-from vbmem.memory.reading import Noise
+from vbmem.memory.sized import Noise
 from vbmem.memory.starting import Start
 from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.writing import VariationalMemory
