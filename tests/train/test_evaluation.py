@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tiny import CPU, DATA, MODELS, squares, tiny_run
+from tiny import CPU, DATA, MODELS, squares, tiny_run, tiny_trainer
 from train.runs import TRAINED, trained
 from vbmem.data import EpisodeSource
 from vbmem.errors import DataError
@@ -149,6 +149,20 @@ def test_a_model_that_sees_binary_frames_is_evaluated_on_binary_frames(tmp_path)
         evaluate(saved.network, saved.data, squares(), "valid", saved.seed)
     assert seen
     assert all(((frames == 0) | (frames == 1)).all() for frames in seen)
+
+
+def test_only_training_is_augmented(tmp_path):
+    """A validation, and an evaluation of any part, see the pictures as they are, and the same bits at every pass."""
+    data = replace(DATA, binary=True, binarise="random", augment=("rotations", "affine"))
+    made = tiny_trainer(tiny_run(data=data), tmp_path)
+    assert len(made.source.images) == 4 * 72
+    assert not torch.equal(*(made.source.frames(torch.arange(72)) for _ in range(2)))
+    assert len(made.validate.source.images) == 8
+    assert torch.equal(*(made.validate.source.frames(torch.arange(8)) for _ in range(2)))
+    plain, augmented = (
+        evaluate(made.model, which, squares(), "train", 0) for which in (replace(data, augment=()), data)
+    )
+    assert plain == augmented
 
 
 @pytest.mark.parametrize(
