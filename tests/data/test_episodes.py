@@ -85,6 +85,11 @@ def test_all_labels_are_shown_equally_often():
     assert (episodes % 10).unique(return_counts=True)[1].tolist() == [12] * 10
 
 
+def test_labels_meet_others_again_and_again():
+    episodes = source(400, labels=4, episodes="by-label", labels_per_episode=2).epoch_indices(0).view(-1, 8)
+    assert len((episodes % 4).sort(-1).values.unique(dim=0)) == 6  # all pairs
+
+
 def test_where_an_episode_holds_a_whole_label_an_epoch_shows_every_picture_once():
     drawn = source(120, labels=15, episodes="by-label")
     assert drawn.epoch_indices(0).flatten().sort().values.tolist() == list(range(120))

@@ -21,7 +21,7 @@ class EpisodeSource:
 
     - shuffled: frames of the whole set, none twice within an epoch; the paper's protocol;
     - by-label: frames of `labels_per_episode` labels, of each as many as of the others or one more, in random order;
-      no frame twice while a label has enough, and within an epoch no label again before all others;
+      no frame twice while a label has enough, and all labels about equally often within an epoch;
     - repeats: `sources_per_episode` pictures, each T / `sources_per_episode` times, in random order;
     - views: as repeats, and every frame is shifted, flipped (colour pictures) and lit by chance.
 
@@ -109,9 +109,8 @@ class EpisodeSource:
         if self.data.episodes == "shuffled":
             indices = _cycle(len(self.images), episodes * self.data.episode_length, generator)
         elif self.data.episodes == "by-label":
-            labels = _cycle(len(self._counts), episodes * self.data.labels_per_episode, generator)
-            batches = labels.view(-1, self.data.batch_size, self.data.labels_per_episode)
-            indices = torch.stack([self._of_labels(batch, generator) for batch in batches])
+            labels = _dealt(len(self._counts), episodes, self.data.labels_per_episode, generator)
+            indices = torch.stack([self._of_labels(batch, generator) for batch in labels.split(self.data.batch_size)])
         else:
             sources = _cycle(len(self.images), episodes * self.data.sources_per_episode, generator)
             repeats = self.data.episode_length // self.data.sources_per_episode
@@ -188,6 +187,13 @@ def _cycle(items: int, count: int, generator: torch.Generator) -> Tensor:
     """`count` of the numbers below `items` in random order, each again only after all others."""
     rounds = -(-count // items)
     return torch.randperm(items, generator=generator).repeat(rounds)[:count]
+
+
+def _dealt(items: int, hands: int, each: int, generator: torch.Generator) -> Tensor:
+    """Numbers below `items`, dealt like cards: [hands, each]. When too few are left for a hand, all are mixed again."""
+    rounds = -(-hands // (items // each))
+    packs = [torch.randperm(items, generator=generator)[: items - items % each] for _ in range(rounds)]
+    return torch.cat(packs).view(-1, each)[:hands]
 
 
 def _shuffled(frames: Tensor, generator: torch.Generator) -> Tensor:
