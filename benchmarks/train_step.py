@@ -48,7 +48,7 @@ def measure(config: RunConfig, images: ImageSet, device: torch.device, repeats: 
     model = make_model(config, images, device)
     if device.type == "cuda":
         model.compile_parts()
-    source = make_source(config.data, images, "train", 0, device)
+    source = make_source(config.data, images, "train", 0, device, training=True)
     step = TrainingStep(model, source, replace(config, averaging=0.0), learning_rate=1e-3)
     indices = source.epoch_indices(0)[0].to(device)
     for _ in range(6):

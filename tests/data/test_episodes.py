@@ -10,11 +10,11 @@ from vbmem.errors import DataError
 KINDS = ["shuffled", "by-label", "views", "repeats"]
 
 
-def source(count=100, *, size=8, channels=3, labels=5, device="cpu", seed=0, **settings):
+def source(count=100, *, size=8, channels=3, labels=5, device="cpu", seed=0, training=False, **settings):
     """Episodes from pictures of noise whose labels run 0, 1, 2, ..., 0, 1, 2, ..."""
     images = np.random.default_rng(0).integers(0, 256, (count, size, size, channels), np.uint8)
     data = DataConfig(**{"batch_size": 3, "episode_length": 8, **settings})
-    return EpisodeSource(images, data, np.arange(count) % labels, device=device, seed=seed)
+    return EpisodeSource(images, data, np.arange(count) % labels, device=device, seed=seed, training=training)
 
 
 # Which pictures
@@ -71,6 +71,38 @@ def test_a_label_with_too_few_frames_is_cycled_through():
         assert torch.equal(episode[:3], episode[3:6])
 
 
+@pytest.mark.parametrize(("labels", "shares"), [(2, [4, 4]), (3, [2, 3, 3]), (8, [1] * 8)])
+def test_several_labels_share_an_episode_as_evenly_as_they_can(labels, shares):
+    episodes = source(labels=10, episodes="by-label", labels_per_episode=labels).epoch_indices(0).view(-1, 8)
+    for episode in episodes:
+        assert sorted((episode % 10).unique(return_counts=True)[1].tolist()) == shares
+        assert len(episode.unique()) == 8
+    assert not torch.equal(episodes % 10, (episodes % 10).sort(-1).values)
+
+
+def test_all_labels_are_shown_equally_often():
+    episodes = source(120, labels=10, episodes="by-label", labels_per_episode=2).epoch_indices(0).view(-1, 8)
+    assert (episodes % 10).unique(return_counts=True)[1].tolist() == [12] * 10
+
+
+def test_labels_meet_others_again_and_again():
+    episodes = source(400, labels=4, episodes="by-label", labels_per_episode=2).epoch_indices(0).view(-1, 8)
+    assert len((episodes % 4).sort(-1).values.unique(dim=0)) == 6  # all pairs
+
+
+def test_where_an_episode_holds_a_whole_label_an_epoch_shows_every_picture_once():
+    drawn = source(120, labels=15, episodes="by-label")
+    assert drawn.epoch_indices(0).flatten().sort().values.tolist() == list(range(120))
+
+
+def test_among_several_labels_one_with_few_pictures_is_cycled_through():
+    images, labels = np.zeros((21, 1, 1, 1), np.uint8), np.repeat([0, 1], [20, 1])
+    data = DataConfig(batch_size=1, episode_length=5, episodes="by-label", labels_per_episode=2)
+    for (episode,) in EpisodeSource(images, data, labels).epoch_indices(0):
+        assert (episode == 20).sum() in (2, 3)
+        assert len(episode.unique()) == 1 + (episode != 20).sum()
+
+
 def test_labels_may_be_any_whole_numbers():
     images = np.zeros((30, 1, 1, 1), np.uint8)
     labels = np.repeat(np.array([7, -2, 1000]), 10)
@@ -106,6 +138,12 @@ def test_a_single_picture_can_be_repeated():
         ({"episodes": "views", "sources_per_episode": 3}, "divide episode_length"),
         ({"episodes": "repeats", "count": 3}, "shows 4 pictures and there are 3"),
         ({"episodes": "by-label", "count": 23}, "needs 24 images and there are 23"),
+        ({"episodes": "by-label", "labels_per_episode": 6}, "cannot show 6 of 5 labels"),
+        ({"episodes": "by-label", "labels_per_episode": 9, "labels": 10}, "8 frames cannot show 9 of 10 labels"),
+        ({"labels_per_episode": 0}, "must all be positive"),
+        ({"augment": ("mirror", "blur")}, "no augmentation blur; choose from mirror, rotations, affine"),
+        ({"binary": True, "binarise": "often"}, "by 'often'; choose from rounded, random"),
+        ({"binarise": "random"}, "choose binary frames"),
     ],
 )
 def test_impossible_episodes_are_refused(settings, message):
@@ -177,6 +215,89 @@ def test_binary_frames_are_the_first_channel_rounded(kind):
         assert torch.equal(frames, (drawn.images[drawn.epoch_indices(0)] >= 128).float())
 
 
+def test_random_bits_are_drawn_anew_in_training_with_the_grey_value_as_their_probability():
+    drawn = source(20, binary=True, binarise="random", batch_size=1, training=True)
+    indices = torch.arange(20)
+    frames = torch.stack([drawn.frames(indices) for _ in range(400)])
+    assert frames.shape[2:] == (1, 8, 8)
+    assert frames.unique().tolist() == [0, 1]
+    grey = drawn.images / 255
+    deviation = (frames.mean(0) - grey) / (grey * (1 - grey) / 400 + 1e-12).sqrt()
+    assert deviation.abs().max() < 5
+    assert 0.9 < deviation.var() < 1.1
+    assert torch.equal(*(drawn.frames(indices, torch.Generator().manual_seed(3)) for _ in range(2)))
+
+
+def test_black_stays_black_and_white_white_in_random_bits():
+    images = np.repeat(np.array([0, 255], np.uint8), 64 * 64).reshape(2, 64, 64, 1)
+    data = DataConfig(binary=True, binarise="random", batch_size=1, episode_length=1)
+    black, white = EpisodeSource(images, data, training=True).frames(torch.arange(2))
+    assert (black == 0).all()
+    assert (white == 1).all()
+
+
+def test_random_bits_of_an_evaluation_follow_from_the_seed_alone():
+    def bits(seed):
+        drawn = source(seed=seed, binary=True, binarise="random")
+        return drawn.frames(torch.arange(100))
+
+    assert torch.equal(bits(0), bits(0))
+    assert bits(0).unique().tolist() == [0, 1]
+    assert 0.4 < (bits(0) != bits(1)).float().mean() * 3 / 2 < 0.6  # 2 p (1 - p), p uniform, is a third in the mean
+    assert abs(bits(0).mean() - source().images[:, 0].float().mean() / 255) < 0.02
+
+
+# Augmentation, in training only
+
+AUGMENTED = {"augment": ("mirror", "rotations", "affine")}
+
+
+@pytest.mark.parametrize("way", [{}, {"binary": True}, {"binary": True, "binarise": "random"}])
+def test_an_evaluation_is_not_augmented(way):
+    plain, augmented = source(**way), source(**way, **AUGMENTED)
+    indices = plain.epoch_indices(0)
+    assert torch.equal(indices, augmented.epoch_indices(0))
+    first, second = (drawn.frames(indices, torch.Generator().manual_seed(0)) for drawn in (plain, augmented))
+    assert torch.equal(first, second)
+
+
+def test_an_episode_by_label_has_one_rotation():
+    drawn = source(100, labels=10, episodes="by-label", augment=("rotations",), training=True)
+    episodes = drawn.epoch_indices(0).view(-1, 8)
+    assert drawn.batches_per_epoch == 400 // 24
+    labels, turns = episodes % 10, episodes // 100
+    for same in (labels, turns):
+        assert (same == same[:, :1]).all()
+    assert turns.unique().tolist() == [0, 1, 2, 3]
+    plain = source(100).images
+    for episode, turn in zip(episodes, turns[:, 0].tolist(), strict=True):
+        pixels = (drawn.frames(episode) * 256).floor().to(torch.uint8)
+        assert torch.equal(pixels, torch.rot90(plain[episode % 100], turn, (-2, -1)))
+
+
+def test_each_frame_is_mirrored_or_not():
+    drawn = source(augment=("mirror",), training=True)
+    indices = drawn.epoch_indices(0)
+    pixels, plain = (drawn.frames(indices) * 256).floor().to(torch.uint8), drawn.images[indices]
+    same, flipped = ((pixels == other).flatten(3).all(-1) for other in (plain, plain.flip(-1)))
+    assert (same ^ flipped).all()
+    assert 0.3 < flipped.float().mean() < 0.7
+
+
+@pytest.mark.parametrize("way", [{}, {"binary": True}, {"binary": True, "binarise": "random"}])
+def test_affine_changes_come_before_noise_and_bits(way):
+    drawn = source(augment=("affine",), training=True, **way)
+    indices = drawn.epoch_indices(0)
+    frames = drawn.frames(indices)
+    assert 0 <= frames.min() <= frames.max() <= 1
+    if way:
+        assert frames.unique().tolist() == [0, 1]
+    else:
+        assert abs((frames * 256).frac().mean() - 0.5) < 0.01
+        assert abs((frames * 256).frac().var() - 1 / 12) < 0.01
+    assert torch.equal(*(drawn.frames(indices, torch.Generator().manual_seed(3)) for _ in range(2)))
+
+
 def test_repeats_of_a_picture_differ_only_by_noise():
     drawn = source(episodes="repeats")
     indices = drawn.epoch_indices(0)
@@ -240,6 +361,12 @@ def test_frames_compile_to_one_graph(kind):
     assert frames(drawn.epoch_indices(0)[0]).shape == (3, 8, 3, 8, 8)
 
 
+def test_augmented_frames_compile_to_one_graph():
+    drawn = source(binary=True, binarise="random", training=True, **AUGMENTED)
+    frames = torch.compile(drawn.frames, fullgraph=True, backend="eager")
+    assert frames(drawn.epoch_indices(0)[0]).shape == (3, 8, 1, 8, 8)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("kind", KINDS)
 def test_frames_can_be_held_in_a_cuda_graph(kind):
@@ -257,3 +384,20 @@ def test_frames_can_be_held_in_a_cuda_graph(kind):
     assert not torch.equal(first, frames)  # fresh noise at every replay
     if kind != "views":
         assert torch.equal((frames * 256).floor().to(torch.uint8), drawn.images[indices[1]])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("way", [{}, {"binary": True, "binarise": "random"}])
+def test_augmented_frames_can_be_compiled_and_held_in_a_cuda_graph(way):
+    drawn = source(device="cuda", training=True, **way, **AUGMENTED)
+    slot = drawn.epoch_indices(0)[0].cuda()
+    frames_of = torch.compile(drawn.frames, dynamic=False)
+    frames_of(slot)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        frames = frames_of(slot)
+    graph.replay()
+    first = frames.clone()
+    graph.replay()
+    assert 0 <= frames.min() <= frames.max() <= 1
+    assert not torch.equal(first, frames)

@@ -27,6 +27,36 @@ def test_split_sizes_are_the_papers(count, train):
     assert len(ImageSet("some", images).split("train")[0]) == train
 
 
+def labels_of_parts(labels: np.ndarray) -> tuple[list[int], list[int]]:
+    whole: Any = ImageSet("some", np.zeros((len(labels), 1, 1, 1), np.uint8), labels)
+    return whole.split("train")[1].tolist(), whole.split("valid")[1].tolist()
+
+
+@given(labels=st.integers(15, 100), each=st.integers(1, 20))
+def test_labels_in_order_are_in_one_part_only(labels, each):
+    train, valid = labels_of_parts(np.repeat(np.arange(labels), each))
+    assert train + valid == sorted(train + valid)
+    assert set(train) | set(valid) == set(range(labels))
+    assert not set(train) & set(valid)
+    assert 0.05 < len(valid) / (labels * each) < 0.15
+
+
+def test_of_omniglots_964_characters_868_are_for_training():
+    train, valid = labels_of_parts(np.repeat(np.arange(964), 20))
+    assert (len(set(train)), len(set(valid))) == (868, 96)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.arange(200) % 7, np.repeat([0, 1], 100), np.repeat([0, 1], [199, 1]), np.zeros(200, int)],
+    ids=["mixed", "two", "a small last one", "one"],
+)
+def test_the_cut_stays_where_labels_are_in_no_order_or_too_large(labels):
+    train, valid = labels_of_parts(labels)
+    assert train == labels[:180].tolist()
+    assert valid == labels[180:].tolist()
+
+
 def test_official_validation_part_is_kept_but_not_used():
     whole = ImageSet("faces", noise(20), x_valid=noise(5, seed=1))
     assert np.array_equal(whole.split("valid")[0], whole.x_train[18:])

@@ -93,7 +93,8 @@ class TestSummary:
             for model, paper in claims.items():
                 assert f"{paper:.1f}" in text
                 assert model in text
-        assert text.count("1005.0 ± 7.1 (2)") == 10
+        assert text.count("1005.0 ± 7.1 (2), 7.53 bits") == 10
+        assert "3593.7, 6.31 bits" in text
 
 
 class TestRows:

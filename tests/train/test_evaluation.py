@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from tiny import CPU, DATA, MODELS, squares, tiny_run
+from tiny import CPU, DATA, MODELS, squares, tiny_run, tiny_trainer
 from train.runs import TRAINED, trained
 from vbmem.data import EpisodeSource
 from vbmem.errors import DataError
-from vbmem.models import load_model, save_model
+from vbmem.models import FrameFormat, load_model, save_model
 from vbmem.train import Evaluation, evaluate, make_model, make_source
-from vbmem.train.evaluation import change_memory, with_episode_length
+from vbmem.train.evaluation import bits_per_dimension, change_memory, with_episode_length
 
 each_model = pytest.mark.parametrize("model", TRAINED.values(), ids=TRAINED.keys())
 
@@ -42,7 +42,7 @@ def test_the_mean_and_its_standard_error_are_over_episodes(model):
     torch.manual_seed(0)
     with torch.no_grad():
         reports = [evaluation.model(frames).per_frame() for frames in evaluation.source.epoch(3)]
-    assert result.keys() == {*reports[0], "standard_error", "episodes"}
+    assert result.keys() == {*reports[0], "standard_error", "episodes", "bits_per_dimension"}
     for name in reports[0]:
         values = np.concatenate([report[name].double().numpy() for report in reports])
         assert result[name] == pytest.approx(values.mean(), rel=1e-12)
@@ -149,6 +149,38 @@ def test_a_model_that_sees_binary_frames_is_evaluated_on_binary_frames(tmp_path)
         evaluate(saved.network, saved.data, squares(), "valid", saved.seed)
     assert seen
     assert all(((frames == 0) | (frames == 1)).all() for frames in seen)
+
+
+def test_the_papers_best_bound_on_cifar10_is_6_31_bits_per_dimension():
+    frame = FrameFormat(32, 3)
+    assert bits_per_dimension(3593.7, frame) == pytest.approx(6.312, abs=1e-3)
+    assert bits_per_dimension(0.0, frame) == 8  # the uniform density
+
+
+def test_bits_per_dimension_follow_from_the_mean_bound():
+    result = made(MODELS["vae"])()
+    assert result["bits_per_dimension"] == 8 - result["elbo_per_frame"] / (64 * math.log(2))
+
+
+@pytest.mark.parametrize("change", [{"binary": True}, {"episodes": "views"}])
+def test_frames_that_are_no_dequantised_pixels_have_no_bits_per_dimension(change):
+    data = replace(DATA, **change)
+    network = make_model(tiny_run(data=data), squares(), CPU)
+    assert "bits_per_dimension" not in evaluate(network, data, squares(), "valid", 0)
+
+
+def test_only_training_is_augmented(tmp_path):
+    """A validation, and an evaluation of any part, see the pictures as they are, and the same bits at every pass."""
+    data = replace(DATA, binary=True, binarise="random", augment=("rotations", "affine"))
+    made = tiny_trainer(tiny_run(data=data), tmp_path)
+    assert len(made.source.images) == 4 * 72
+    assert not torch.equal(*(made.source.frames(torch.arange(72)) for _ in range(2)))
+    assert len(made.validate.source.images) == 8
+    assert torch.equal(*(made.validate.source.frames(torch.arange(8)) for _ in range(2)))
+    plain, augmented = (
+        evaluate(made.model, which, squares(), "train", 0) for which in (replace(data, augment=()), data)
+    )
+    assert plain == augmented
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_the_log_has_a_line_an_epoch(tmp_path):
             divergences = sum(value for name, value in terms.items() if name.startswith("kl_"))
             assert terms["elbo_per_frame"] == pytest.approx(terms["log_likelihood"] - divergences, rel=1e-5, abs=1e-4)
             assert {"memory_share", "memory_kl", "kl_codes"} < terms.keys()
-        assert line["valid"].keys() - line["train"].keys() == {"standard_error", "episodes"}
+        assert line["valid"].keys() - line["train"].keys() == {"standard_error", "episodes", "bits_per_dimension"}
         assert line["valid"]["episodes"] == 2
     seconds = [line["seconds"] for line in lines]
     assert 0 < seconds[0] < seconds[1] < seconds[2] == made.progress.seconds

@@ -27,6 +27,9 @@ RUNS = {
     "two-stages-averaged-cosine": two_stages(MODELS["vae"], averaging=0.9, schedule="cosine"),
     "views-twice": tiny_run(epochs=EPOCHS, data=replace(DATA, episodes="views", sources_per_episode=2), copies=2),
     "by-label-binary": tiny_run(epochs=EPOCHS, data=replace(DATA, episodes="by-label", binary=True)),
+    "augmented-random-bits": tiny_run(
+        epochs=EPOCHS, data=replace(DATA, binary=True, binarise="random", augment=("mirror", "affine"))
+    ),
 }
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vbmem.data.augmentation import affinely_changed, mirrored, relit, shifted_and_flipped, with_rotations
 from vbmem.data.image_set import Images, Labels, check_images, check_labels
-from vbmem.data.settings import DataConfig, EpisodeKind
+from vbmem.data.settings import Augmentation, Binarisation, DataConfig, EpisodeKind
 from vbmem.errors import DataError
 
 
@@ -19,7 +20,8 @@ class EpisodeSource:
     What an episode holds is its kind:
 
     - shuffled: frames of the whole set, none twice within an epoch; the paper's protocol;
-    - by-label: frames of one label, all labels equally likely, none twice while there are enough;
+    - by-label: frames of `labels_per_episode` labels, of each as many as of the others or one more, in random order;
+      no frame twice while a label has enough, and all labels about equally often within an epoch;
     - repeats: `sources_per_episode` pictures, each T / `sources_per_episode` times, in random order;
     - views: as repeats, and every frame is shifted, flipped (colour pictures) and lit by chance.
 
@@ -34,35 +36,47 @@ class EpisodeSource:
         *,
         device: torch.device | str = "cpu",
         seed: int = 0,
+        training: bool = False,
     ) -> None:
         """
         Args:
             images: uint8 [N, H, W, C].
             data: what an episode is: its kind, T, the batch size B, and whether frames are binary, which are the first
-                channel rounded to 0 or 1, rather than dequantised pixels.
+                channel made 0 or 1, rather than dequantised pixels.
             labels: whole numbers [N], needed for the kind by-label.
             device: where the pictures are kept and frames are made.
             seed: chooses the order of the pictures.
+            training: change frames as `data.augment` says, and draw random bits afresh at every call; otherwise there
+                is no change, and the bits follow from `seed` alone, whatever model they are for.
         """
         check_images(images, "images")
         if labels is not None:
             check_labels(labels, len(images), "labels")
-        if (kind := data.episodes) not in get_args(EpisodeKind):
-            raise DataError(f"there is no kind of episode {kind!r}; choose from {', '.join(get_args(EpisodeKind))}")
-        if min(data.batch_size, data.episode_length, data.sources_per_episode) < 1:
-            raise DataError("batch_size, episode_length and sources_per_episode must all be positive")
+        _check_settings(data)
         self.data, self.seed = data, seed
+        self._augment = data.augment if training else ()
+        self._fresh_bits = data.binarise == "random" and training
+        if "rotations" in self._augment:
+            images, labels = with_rotations(images, labels)
         channels = images[..., :1] if data.binary else images
         # A copy: torch must not share memory that numpy may hold as read-only.
-        channels_first = np.array(channels.transpose(0, 3, 1, 2), order="C")
-        self.images = torch.from_numpy(channels_first).to(device)  # [N, C, H, W] uint8
-        self._members = _members_by_label(labels)
+        pixels = torch.from_numpy(np.array(channels.transpose(0, 3, 1, 2), order="C"))
+        if data.binarise == "random" and not training:
+            pixels = 255 * _random_bits(pixels, torch.Generator().manual_seed(seed)).to(torch.uint8)
+        self.images = pixels.to(device)  # [N, C, H, W] uint8
+        self._by_label, self._starts, self._counts = _ordered_by_label(labels)
         self._check_enough()
 
     def _check_enough(self) -> None:
         count, frames = len(self.images), self.data.batch_size * self.data.episode_length
-        if self.data.episodes == "by-label" and not self._members:
-            raise DataError("episodes by label need labels, and these images have none; choose another kind")
+        if self.data.episodes == "by-label":
+            if not len(self._counts):
+                raise DataError("episodes by label need labels, and these images have none; choose another kind")
+            if self.data.labels_per_episode > min(len(self._counts), self.data.episode_length):
+                raise DataError(
+                    f"an episode of {self.data.episode_length} frames cannot show {self.data.labels_per_episode} of "
+                    f"{len(self._counts)} labels; lower labels_per_episode"
+                )
         if self.data.episodes in ("views", "repeats"):  # which show the same few pictures again and again
             if self.data.episode_length % self.data.sources_per_episode:
                 raise DataError(
@@ -95,30 +109,45 @@ class EpisodeSource:
         if self.data.episodes == "shuffled":
             indices = _cycle(len(self.images), episodes * self.data.episode_length, generator)
         elif self.data.episodes == "by-label":
-            labels = torch.randint(len(self._members), (episodes,), generator=generator)
-            chosen = [self._members[label] for label in labels.tolist()]
-            length = self.data.episode_length
-            indices = torch.stack([members[_cycle(len(members), length, generator)] for members in chosen])
+            labels = _dealt(len(self._counts), episodes, self.data.labels_per_episode, generator)
+            indices = torch.stack([self._of_labels(batch, generator) for batch in labels.split(self.data.batch_size)])
         else:
             sources = _cycle(len(self.images), episodes * self.data.sources_per_episode, generator)
             repeats = self.data.episode_length // self.data.sources_per_episode
             frames = sources.repeat_interleave(repeats).view(episodes, self.data.episode_length)
-            order = torch.rand(frames.shape, generator=generator).argsort(-1)
-            indices = frames.gather(-1, order)
+            indices = _shuffled(frames, generator)
         return indices.view(-1, self.data.batch_size, self.data.episode_length)
+
+    def _of_labels(self, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """Which pictures the frames of episodes with the labels [B, L] show: [B, T]."""
+        length, each = self.data.episode_length, -(-self.data.episode_length // labels.shape[-1])
+        counts, starts = self._counts[labels].unsqueeze(-1), self._starts[labels].unsqueeze(-1)
+        largest = int(counts.max())
+        order = torch.rand((*labels.shape, largest), generator=generator)
+        order = torch.where(torch.arange(largest) < counts, order, 1.0).topk(min(each, largest), largest=False).indices
+        chosen = order.gather(-1, torch.arange(each) % counts)  # where a label has too few pictures, the first again
+        frames = self._by_label[starts + chosen].mT.flatten(1)[:, :length]  # one of each label, the next of each, ..
+        return frames if labels.shape[-1] == 1 else _shuffled(frames, generator)
 
     def frames(self, indices: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The frames at `indices` (int64, on the device) as float32 [*indices.shape, C, H, W] in [0, 1].
 
-        Noise and views are drawn afresh at every call, from the device's generator unless one is given.
+        Noise, changes and views are drawn afresh at every call, from the device's generator unless one is given.
         Shapes are static and the host is never waited for, so a CUDA graph may hold the call.
         """
         pixels = self.images[indices]
-        pictures = (pixels / 255).round() if self.data.binary else _dequantised(pixels, generator)
+        if "mirror" in self._augment:
+            pixels = mirrored(pixels, generator)
+        if "affine" in self._augment:
+            pixels = affinely_changed(pixels, generator)
+        if self._fresh_bits:
+            pictures = _random_bits(pixels, generator)
+        else:
+            pictures = (pixels / 255).round() if self.data.binary else _dequantised(pixels, generator)
         if self.data.episodes == "views":
-            pictures = _shifted_and_flipped(pictures, generator)
+            pictures = shifted_and_flipped(pictures, generator)
             if not self.data.binary:
-                pictures = _relit(pictures, generator)
+                pictures = relit(pictures, generator)
         return pictures
 
     def epoch(self, epoch: int) -> Iterator[Tensor]:
@@ -127,18 +156,31 @@ class EpisodeSource:
             yield self.frames(indices)
 
 
+def _check_settings(data: DataConfig) -> None:
+    """Insist on settings that make sense whatever the pictures."""
+    if (kind := data.episodes) not in get_args(EpisodeKind):
+        raise DataError(f"there is no kind of episode {kind!r}; choose from {', '.join(get_args(EpisodeKind))}")
+    if min(data.batch_size, data.episode_length, data.labels_per_episode, data.sources_per_episode) < 1:
+        raise DataError("batch_size, episode_length, labels_per_episode and sources_per_episode must all be positive")
+    if unknown := set(data.augment) - set(get_args(Augmentation)):
+        known = ", ".join(get_args(Augmentation))
+        raise DataError(f"there is no augmentation {', '.join(sorted(unknown))}; choose from {known}")
+    if (way := data.binarise) not in get_args(Binarisation):
+        raise DataError(f"frames cannot be made binary by {way!r}; choose from {', '.join(get_args(Binarisation))}")
+    if data.binarise == "random" and not data.binary:
+        raise DataError("binarise is random and frames are not to be binary; choose binary frames, too")
+
+
 def _mixed(seed: int, epoch: int) -> int:
     """64 well-mixed bits of the two numbers, so that neighbouring seeds and epochs share nothing."""
     return int.from_bytes(hashlib.blake2b(f"{seed} {epoch}".encode(), digest_size=8).digest(), "big")
 
 
-def _members_by_label(labels: Labels | None) -> list[Tensor]:
-    """For every label the numbers of its pictures."""
-    if labels is None:
-        return []
-    _, counts = np.unique(labels, return_counts=True)
-    order = torch.from_numpy(np.argsort(labels, kind="stable"))
-    return list(torch.split(order, counts.tolist()))
+def _ordered_by_label(labels: Labels | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The numbers of the pictures, label after label, and for every label where it starts there and how many it has."""
+    values = np.empty(0, np.int64) if labels is None else labels
+    _, starts, counts = np.unique(np.sort(values), return_index=True, return_counts=True)
+    return torch.from_numpy(np.argsort(values, kind="stable")), torch.from_numpy(starts), torch.from_numpy(counts)
 
 
 def _cycle(items: int, count: int, generator: torch.Generator) -> Tensor:
@@ -147,32 +189,26 @@ def _cycle(items: int, count: int, generator: torch.Generator) -> Tensor:
     return torch.randperm(items, generator=generator).repeat(rounds)[:count]
 
 
+def _dealt(items: int, hands: int, each: int, generator: torch.Generator) -> Tensor:
+    """Numbers below `items`, dealt like cards: [hands, each]. When too few are left for a hand, all are mixed again."""
+    rounds = -(-hands // (items // each))
+    packs = [torch.randperm(items, generator=generator)[: items - items % each] for _ in range(rounds)]
+    return torch.cat(packs).view(-1, each)[:hands]
+
+
+def _shuffled(frames: Tensor, generator: torch.Generator) -> Tensor:
+    """The frames [B, T] of every episode in random order."""
+    return frames.gather(-1, torch.rand(frames.shape, generator=generator).argsort(-1))
+
+
+def _random_bits(pixels: Tensor, generator: torch.Generator | None) -> Tensor:
+    """1 with probability x / 255, else 0; float32."""
+    chance = torch.rand(pixels.shape, generator=generator, device=pixels.device)
+    return (chance < pixels / 255).float()
+
+
 def _dequantised(pixels: Tensor, generator: torch.Generator | None) -> Tensor:
     """(x + u) / 256 with u uniform on [0, 1)."""
     noise = torch.rand(pixels.shape, generator=generator, device=pixels.device)
     # Shrunk by the spacing of float32 below 256: 255 + u would otherwise round up to 256 now and then.
     return (pixels + (1 - 2**-16) * noise) / 256
-
-
-def _shifted_and_flipped(pictures: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Shift each picture [*, C, H, W] by up to an eighth, edges repeated; mirror half of those in colour."""
-    *batch, channels, height, width = pictures.shape
-    device = pictures.device
-
-    def shifted(size: int) -> Tensor:  # [*, size]: where each new row or column is taken from
-        reach = size // 8
-        shift = torch.randint(-reach, reach + 1, (*batch, 1), generator=generator, device=device)
-        return (torch.arange(size, device=device) + shift).clamp(0, size - 1)
-
-    rows, columns = shifted(height), shifted(width)
-    if channels > 1:
-        flip = torch.rand((*batch, 1), generator=generator, device=device) < 0.5
-        columns = torch.where(flip, width - 1 - columns, columns)
-    pictures = pictures.gather(-2, rows[..., None, :, None].expand(pictures.shape))
-    return pictures.gather(-1, columns[..., None, None, :].expand(pictures.shape))
-
-
-def _relit(pictures: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Multiply each picture [*, C, H, W] by a factor from [0.7, 1.3], cut off at white."""
-    factor = torch.rand((*pictures.shape[:-3], 1, 1, 1), generator=generator, device=pictures.device)
-    return (pictures * (0.7 + 0.6 * factor)).clamp(0, 1)

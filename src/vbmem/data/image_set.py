@@ -51,7 +51,10 @@ class ImageSet:
     def split(self, part: Part) -> tuple[Images, Labels | None]:
         """Images [N, H, W, C] and labels [N] of one part, by the paper's protocol.
 
-        train is the first 90 % of `x_train`, valid its last 10 %, test is `x_test`.
+        train is the first 90 % of `x_train`, valid its last 10 %, test is `x_test`. Where the pictures of every label
+        come one after the other, as in Omniglot, the cut moves to the nearest end of a label, unless that changes the
+        size of valid by more than half: no label is then in both. Otherwise labels may be in both, also those of
+        CelebA, whose people are in no order.
         """
         if part not in get_args(Part):
             raise DataError(f"{self.name}: there is no part {part!r}; choose train, valid or test")
@@ -65,7 +68,7 @@ class ImageSet:
                 f"{self.name} has {len(self.x_train)} training images, too few to hold out a tenth for "
                 "validation; at least 10 are needed"
             )
-        cut = len(self.x_train) - held_out
+        cut = _between_labels(self.y_train, len(self.x_train) - held_out, held_out // 2)
         chosen = slice(cut) if part == "train" else slice(cut, None)
         return self.x_train[chosen], None if self.y_train is None else self.y_train[chosen]
 
@@ -104,6 +107,17 @@ class ImageSet:
             return cls(name, **arrays)
         except DataError as error:
             raise DataError(f"{path} does not hold a usable image set: {error}") from error
+
+
+def _between_labels(labels: Labels | None, cut: int, reach: int) -> int:
+    """The end of a label nearest to `cut`, if each label is one run and that end is no farther than `reach`."""
+    if labels is None:
+        return cut
+    ends = np.flatnonzero(labels[1:] != labels[:-1]) + 1
+    if len(ends) == 0 or len(ends) + 1 > len(np.unique(labels)):
+        return cut
+    nearest = int(ends[np.abs(ends - cut).argmin()])
+    return nearest if abs(nearest - cut) <= reach else cut
 
 
 def with_channel_axis(images: npt.NDArray[Any]) -> npt.NDArray[Any]:

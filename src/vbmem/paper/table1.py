@@ -14,15 +14,18 @@ from rich.console import Console
 from rich.table import Table
 
 from vbmem.files import write_json
+from vbmem.nets import FrameFormat
 from vbmem.paper.presets import QUANTITATIVE, get_preset
 from vbmem.paper.training import Json, Run, train_all
 from vbmem.tables import table
+from vbmem.train.evaluation import bits_per_dimension
 
 Dataset: TypeAlias = Literal["cifar10", "celeba"]
 PAPER: dict[str, dict[str, float]] = {
     "cifar10": {"vae": 3508.5, "statistician": 2178.5, "dkm": 2198.3, "gaussian": 3451.7, "categorical": 3593.7},
     "celeba": {"vae": 4174.8, "statistician": 3242.3, "dkm": 2868.0, "gaussian": 4155.3, "categorical": 4422.5},
 }
+FRAME = FrameFormat(32, 3)  # of both data sets
 SETTINGS = {"as_in_paper": "paper-", "ours": ""}  # how a row can be trained, and how its presets' names begin
 
 
@@ -55,18 +58,24 @@ def render(summary: dict[str, list[Json]]) -> Table:
         {
             "data": dataset,
             "model": row["model"],
-            "paper": row["paper"],
-            "as in paper": _cell(row["as_in_paper"]),
-            "ours": _cell(row["ours"]),
+            "paper": _with_bits(f"{row['paper']:.1f}", row["paper"]),
+            "as in paper": _measured(row["as_in_paper"]),
+            "ours": _measured(row["ours"]),
         }
         for dataset, rows in summary.items()
         for row in rows
     ]
-    return table(rows, "test bound per frame, nats: mean ± spread (seeds)", decimals=1)
+    return table(rows, "test bound per frame in nats: mean ± spread (seeds), and in bits per dimension")
 
 
-def _cell(found: Json | None) -> str:
-    return "" if found is None else f"{found['mean']:.1f} ± {found['std']:.1f} ({len(found['seeds'])})"
+def _measured(found: Json | None) -> str:
+    if found is None:
+        return ""
+    return _with_bits(f"{found['mean']:.1f} ± {found['std']:.1f} ({len(found['seeds'])})", found["mean"])
+
+
+def _with_bits(cell: str, nats: float) -> str:
+    return f"{cell}, {bits_per_dimension(nats, FRAME):.2f} bits"
 
 
 def table1(

@@ -15,6 +15,7 @@ from vbmem.memory.checks import check_size
 from vbmem.memory.starting import Start
 from vbmem.models.base import EpisodicModel
 from vbmem.models.memory_model import MemoryModel
+from vbmem.nets import FrameFormat
 from vbmem.train.runs import make_source
 from vbmem.train.step import graphed
 
@@ -35,6 +36,21 @@ def evaluate(network: EpisodicModel, data: DataConfig, images: ImageSet, part: P
     torch.manual_seed(seed)
     source = make_source(data, images, part, seed, next(network.parameters()).device)
     return Evaluation(network, source, graph=False)()
+
+
+def bits_per_dimension(nats: float, frame: FrameFormat) -> float:
+    """What a bound comes to as the length of a lossless code: 8 - nats / (D ln 2), D = channels x size^2.
+
+    The mean density over a cell of dequantisation, 1/256 wide, times its width is the probability of a level: hence 8.
+
+    Args:
+        nats: the bound a frame.
+        frame: the format of frames, with a Gaussian likelihood.
+
+    Returns:
+        Bits for each pixel and channel; less is better.
+    """
+    return 8 - nats / (frame.channels * frame.size**2 * math.log(2))
 
 
 def with_episode_length(data: DataConfig, episode_length: int, pictures: int) -> DataConfig:
@@ -110,7 +126,11 @@ class Evaluation:
 
     @torch.no_grad()
     def __call__(self, epoch: int = 0) -> dict[str, float]:
-        """Per frame: `elbo_per_frame`, every term of it and `standard_error` of the first, over episodes."""
+        """Per frame: `elbo_per_frame`, every term of it and `standard_error` of the first, over episodes.
+
+        The bound is also given as `bits_per_dimension`, if frames are dequantised pixels: neither binary nor relit, as
+        views are.
+        """
         self.model.eval()
         batches: list[Tensor] = []
         # Compiling the networks once more, for evaluation, would take longer than it saves.
@@ -122,7 +142,10 @@ class Evaluation:
         values = torch.cat(batches, dim=-1).double()  # [names, episodes]
         means = dict(zip(names, values.mean(-1).tolist(), strict=True))
         spread = float(values[names.index("elbo_per_frame")].std()) if values.shape[-1] > 1 else math.nan
-        return {**means, "standard_error": spread / math.sqrt(values.shape[-1]), "episodes": values.shape[-1]}
+        result = {**means, "standard_error": spread / math.sqrt(values.shape[-1]), "episodes": values.shape[-1]}
+        if self.model.frame.likelihood == "gaussian" and self.source.data.episodes != "views":
+            result["bits_per_dimension"] = bits_per_dimension(means["elbo_per_frame"], self.model.frame)
+        return result
 
     def _step(self, indices: Tensor) -> None:
         self._reports = self.model(self.source.frames(indices)).per_frame()

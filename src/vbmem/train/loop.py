@@ -51,7 +51,7 @@ class Trainer:
         self.model = make_model(config, images, device)
         if device.type == "cuda":
             self.model.compile_parts()
-        self.source = make_source(config.data, images, "train", config.seed, device)
+        self.source = make_source(config.data, images, "train", config.seed, device, training=True)
         self.validate = Evaluation(self.model, make_source(config.data, images, "valid", config.seed + 1, device))
         self.fresh_statistics = FreshStatistics(self.model, self.source)
         checksum = zlib.crc32(np.ascontiguousarray(images.x_train).data)

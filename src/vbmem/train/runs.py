@@ -28,10 +28,12 @@ def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
     return FrameFormat(height, channels)
 
 
-def make_source(data: DataConfig, images: ImageSet, part: Part, seed: int, device: torch.device) -> EpisodeSource:
-    """Episodes of one part of the pictures."""
+def make_source(
+    data: DataConfig, images: ImageSet, part: Part, seed: int, device: torch.device, *, training: bool = False
+) -> EpisodeSource:
+    """Episodes of one part of the pictures: to evaluate on, or with `training` augmented as the settings say."""
     pictures, labels = images.split(part)
-    return EpisodeSource(pictures, data, labels, device=device, seed=seed)
+    return EpisodeSource(pictures, data, labels, device=device, seed=seed, training=training)
 
 
 def make_model(config: RunConfig, images: ImageSet, device: torch.device) -> EpisodicModel:
