@@ -8,8 +8,9 @@ Two measures, for any number of models on the same pictures:
   independent; differences between models are paired by character, on the same episodes.
 - classification: a trial draws some characters, and of each one or five drawings, the shots, and one query. One memory
   a class is written from the means of its shots' content, and a query, of which the memories have seen nothing, goes to
-  the memory under which the mean of its content has the highest predictive density. A trial classifies the queries of
-  all its classes; intervals are 95 % over trials. Beside it rules that need no memory.
+  the memory under which the mean of its content has the highest predictive density; also with the noise that means have
+  in place of that of codes. A trial classifies the queries of all its classes; intervals are 95 % over trials. Beside
+  it are rules that need no memory.
 
 How this differs from the published numbers that are kept here (Neural Statistician: Edwards & Storkey 2017; SCHA-VAE:
 Giannone & Winther 2022; Matching Networks: Vinyals et al. 2016; Prototypical Networks: Snell et al. 2017):
@@ -232,7 +233,7 @@ def _show(result: Json, sizes: list[str], tasks: list[str], console: Console) ->
             {"": f"{pair['first']} less {pair['other']}"} | {size: _cell(pair[size]) for size in sizes}
             for pair in pairs
         ]
-        console.print(table(rows, "difference of the bounds, nats ± its standard error, paired by character"))
+        console.print(table(rows, "difference, nats ± standard error, paired by character"))
     rows = [
         {"model": name, "rule": rule} | {task: _cell(cells[task]) for task in tasks}
         for name, model in result["models"].items()

@@ -24,6 +24,7 @@ Rule: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 PICTURES = 1000  # that are encoded at a time
 TRIALS = 50  # that are classified at a time
+LEAST = 0.01  # share of a memory's noise that is left to means
 
 
 @torch.no_grad()
@@ -56,9 +57,11 @@ def rules_of(network: EpisodicModel, source: EpisodeSource, seed: int) -> dict[s
     """
     own: dict[str, Rule] = {}
     if isinstance(network, MemoryModel):
-        memory = network.scaled_memory()
-        codes = _of_pictures(lambda frames: network.infer(frames).mean, source, seed)[..., : memory.code_size]
-        own["predictive density"] = highest_predictive(memory, codes, network.iterations, network.start)
+        memory, write = network.scaled_memory(), (network.iterations, network.start)
+        posterior = _of_pictures(lambda frames: _stacked(network.infer(frames)), source, seed)
+        codes, variances = posterior[..., : memory.code_size].unbind(-2)
+        own["predictive density"] = highest_predictive(memory, codes, *write)
+        own["predictive density of means"] = highest_predictive(memory_of_means(memory, variances), codes, *write)
     elif isinstance(network, NeuralStatistician):
         embeddings = _of_pictures(network.embed, source, seed)
         codes = network.infer_context(embeddings.unsqueeze(1)).mean
@@ -77,6 +80,11 @@ def _of_pictures(encode: Callable[[Tensor], Tensor], source: EpisodeSource, seed
     pixels = Generator(device).manual_seed(seed)
     numbers = torch.arange(len(source.images), device=device).split(PICTURES)
     return torch.cat([encode(source.frames(part.unsqueeze(0), pixels))[0] for part in numbers])
+
+
+def _stacked(posterior: CodePosterior) -> Tensor:
+    """Mean and variance, [.., 2, C]."""
+    return torch.stack([posterior.mean, posterior.var], dim=-2)
 
 
 def highest_predictive(
@@ -100,6 +108,21 @@ def highest_predictive(
         return memory.log_predictive(state, asked, _usage(memory, memory.address(state, codes[shots])))
 
     return fit
+
+
+def memory_of_means(memory: VariationalMemory, variances: Tensor) -> VariationalMemory:
+    """A memory with the noise that means of q(z) have, which are what is written, instead of that of codes.
+
+    By the law of total variance codes scatter around what the memory holds by sigma_z^2 = Var(mean) + E var of q(z), so
+    that the memory takes means for further off than they are and draws them too far towards its prior. No label is
+    needed for the difference.
+
+    Args:
+        memory: empty.
+        variances: of q(z) of all pictures, [N, C].
+    """
+    noise_var = torch.as_tensor(memory.noise_var).to(variances)
+    return memory.with_prior(noise_var=(noise_var - variances.mean(0)).maximum(LEAST * noise_var))
 
 
 def _usage(memory: VariationalMemory, addresses: Addresses) -> WeightedChoice:
