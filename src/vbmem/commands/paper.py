@@ -8,7 +8,6 @@ import tyro
 from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import console
-from vbmem.data.settings import Part
 
 
 @command("The paper")
@@ -199,8 +198,8 @@ def metrics(
 
 @command("The paper")
 def few_shot(
-    models: Annotated[list[str], tyro.conf.Positional],
-    split: Part = "test",
+    models: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
+    split: Literal["valid", "test"] = "test",
     trials: int = 1000,
     out: Path | None = None,
     picture: Path | None = None,

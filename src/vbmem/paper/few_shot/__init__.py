@@ -29,7 +29,7 @@ Giannone & Winther 2022; Matching Networks: Vinyals et al. 2016; Prototypical Ne
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from rich.console import Console
@@ -38,7 +38,7 @@ from torch import Generator, Tensor
 from vbmem.data.episodes import EpisodeSource
 from vbmem.data.image_set import ImageSet
 from vbmem.data.loading import load_images
-from vbmem.data.settings import DataConfig, Part
+from vbmem.data.settings import DataConfig
 from vbmem.errors import DataError, ModelError
 from vbmem.memory.checks import check_size
 from vbmem.paper.few_shot.bounds import character_bounds, mean_and_error
@@ -55,6 +55,7 @@ from vbmem.train.runs import make_source
 
 Json: TypeAlias = dict[str, Any]
 Task: TypeAlias = tuple[int, int]  # way and shots
+Unseen: TypeAlias = Literal["valid", "test"]  # parts that no model was trained on
 
 SIZES = (2, 5, 10, 20)
 TASKS: tuple[Task, ...] = ((20, 1), (20, 5), (5, 1), (5, 5))
@@ -80,7 +81,7 @@ def few_shot(
     models: Sequence[str],
     *,
     data_dir: Path | None,
-    split: Part = "test",
+    split: Unseen = "test",
     trials: int = 1000,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -176,7 +177,7 @@ def _trained_on(name: str, model: Model | Baseline) -> DataConfig:
     return model.data
 
 
-def _source(model: Model | Baseline, images: ImageSet, split: Part, seed: int) -> EpisodeSource:
+def _source(model: Model | Baseline, images: ImageSet, split: Unseen, seed: int) -> EpisodeSource:
     """Of single frames, made as they were for the model's training; which make an episode is chosen here."""
     data = replace(_trained_on(model.name, model), episodes="shuffled", batch_size=1, episode_length=1)
     return make_source(data, images, split, seed, model.device)
