@@ -198,7 +198,7 @@ def metrics(
 
 @command("The paper")
 def few_shot(
-    models: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
+    models: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL [MODEL ..]")],
     split: Literal["valid", "test"] = "test",
     trials: int = 1000,
     out: Path | None = None,
