@@ -128,12 +128,12 @@ def test_a_command_that_cannot_be_given_is_noticed() -> None:
 
 @every_page
 def test_commands_named_in_the_text_exist(page: Path) -> None:
-    named = set(re.findall(r"`vbmem ([a-z][a-z0-9]*)", FENCE.sub("", page.read_text())))
+    named = set(re.findall(r"`vbmem ([a-z][a-z0-9-]*)", FENCE.sub("", page.read_text())))
     assert named <= set(find_commands())
 
 
 def test_the_reference_names_every_command() -> None:
-    listed = re.findall(r"`vbmem ([a-z][a-z0-9]*)", (DOCS / "api" / "commands.md").read_text())
+    listed = re.findall(r"`vbmem ([a-z][a-z0-9-]*)", (DOCS / "api" / "commands.md").read_text())
     assert set(listed) - {"COMMAND"} == set(find_commands())
 
 

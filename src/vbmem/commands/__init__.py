@@ -17,10 +17,10 @@ _groups: dict[Group, dict[str, Callable[..., None]]] = {group: {} for group in g
 
 
 def command(group: Group) -> Callable[[Command], Command]:
-    """Make a function a command of its own name, listed under `group`."""
+    """Make a function a command of its own name, few_shot as few-shot, listed under `group`."""
 
     def register(function: Command) -> Command:
-        _groups[group][function.__name__] = function
+        _groups[group][function.__name__.replace("_", "-")] = function
         return function
 
     return register

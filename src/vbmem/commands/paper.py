@@ -194,3 +194,44 @@ def metrics(
     )
     if out is not None:
         write_json(out, result)
+
+
+@command("The paper")
+def few_shot(
+    models: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL [MODEL ..]")],
+    split: Literal["valid", "test"] = "test",
+    trials: int = 1000,
+    out: Path | None = None,
+    picture: Path | None = None,
+    data_dir: Path | None = None,
+    seed: int = 0,
+    device: Device = "auto",
+) -> None:
+    """Few-shot: bounds and classification of unseen characters.
+
+    Args:
+        models: what `vbmem train` left, or models: names that `vbmem models` lists, or directories. Bounds of the
+            others are compared with that of the first.
+        split: the part of the data set to evaluate on; choose settings on valid.
+        trials: trials of every classification.
+        out: a JSON file for everything measured.
+        picture: a PNG file for characters, and what the first model draws after a few drawings of each.
+        data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
+        seed: seed of the episodes, the trials and the random draws.
+        device: where to compute; auto takes a GPU if there is one.
+    """
+    from vbmem.files import write_json
+    from vbmem.paper import few_shot as measure
+
+    result = measure.few_shot(
+        models,
+        data_dir=data_dir,
+        split=split,
+        trials=trials,
+        seed=seed,
+        device=pick_device(device),
+        picture=picture,
+        console=console,
+    )
+    if out is not None:
+        write_json(out, result)

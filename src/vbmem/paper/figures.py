@@ -71,7 +71,7 @@ class Episode:
     def reference(self, columns: int, scale: int = SCALE) -> Image.Image:
         """The panel of the episode."""
         title = f"Reference episode: {self.size.frames} {self.source}"
-        return _titled(grid(self.pictures / 255, columns, scale), title)
+        return titled(grid(self.pictures / 255, columns, scale), title)
 
 
 class BaselineScene(Episode):
@@ -182,16 +182,16 @@ def _figure3_of_baseline(scene: BaselineScene) -> Sheets:
     """Samples, reconstructions and the episode, one under the other."""
     name, columns = scene.name, scene.size.columns
     panels = {scene.title("Samples", name): scene.samples(), f"Reconstructions ({name})": scene.reconstructions()}
-    shown = [_titled(grid(frames, columns, SCALE), title) for title, frames in panels.items()]
-    return {f"figure3-{name}.png": _together(*shown, scene.reference(columns), down=True)}
+    shown = [titled(grid(frames, columns, SCALE), title) for title, frames in panels.items()]
+    return {f"figure3-{name}.png": together(*shown, scene.reference(columns), down=True)}
 
 
 @partial(Figure, Size(frames=64, shown=64, columns=8), draw_baseline=_figure3_of_baseline)
 def figure3(scene: Scene) -> Sheets:
     """Figure 3: samples from memory, and below them the episode."""
     name, columns = scene.name, scene.size.columns
-    samples = _titled(grid(scene.samples(), columns, SCALE), scene.title("Samples from memory", name))
-    return {f"figure3-{name}.png": _together(samples, scene.reference(columns), down=True)}
+    samples = titled(grid(scene.samples(), columns, SCALE), scene.title("Samples from memory", name))
+    return {f"figure3-{name}.png": together(samples, scene.reference(columns), down=True)}
 
 
 @partial(Figure, Size(frames=64, shown=16, columns=16))
@@ -203,15 +203,15 @@ def figure4(scene: Scene) -> Sheets:
     name, start = scene.name, scene.samples()
     steps, frames = scene.reads(start), scene.pictures / 255
     title = scene.title(f"Iterative reading, steps 1 to {STEPS}", name)
-    rows = _together(
-        _titled(grid(start, 1, SCALE), "Sample"),
-        _titled(grid(steps.transpose(0, 1).flatten(0, 1), STEPS, SCALE), title),
-        _titled(grid(frames[nearest(steps[-1], frames)], 1, SCALE), "Nearest"),
+    rows = together(
+        titled(grid(start, 1, SCALE), "Sample"),
+        titled(grid(steps.transpose(0, 1).flatten(0, 1), STEPS, SCALE), title),
+        titled(grid(frames[nearest(steps[-1], frames)], 1, SCALE), "Nearest"),
         gap=SCALE * scene.model.frame.size,  # sample, gap, 12 steps, gap, nearest: the episode's 16 columns
     )
     side = math.isqrt(scene.size.shown)
-    animation = [_titled(grid(step, side, SCALE), f"{name}, step {n}") for n, step in enumerate(steps, 1)]
-    sheet = _together(scene.reference(scene.size.columns), rows, down=True)
+    animation = [titled(grid(step, side, SCALE), f"{name}, step {n}") for n, step in enumerate(steps, 1)]
+    sheet = together(scene.reference(scene.size.columns), rows, down=True)
     return {f"figure4-{name}.png": sheet, f"figure4-{name}.gif": animation}
 
 
@@ -219,14 +219,14 @@ def figure4(scene: Scene) -> Sheets:
 def figure5(scene: Scene) -> Sheets:
     """Figure 5: a ten times longer episode in a resized memory. Its state, samples from it, and reads of these."""
     samples, reads = _samples_and_reads(scene)
-    sheet = _together(_memory_panel(scene.memory, samples.height - TITLE), samples, reads)
+    sheet = together(_memory_panel(scene.memory, samples.height - TITLE), samples, reads)
     return {"figure5.png": sheet, "figure5-episode.png": scene.reference(32, 1)}
 
 
 @partial(Figure, Size(frames=1280, shown=100, columns=20, clusters=150))
 def figure6(scene: Scene) -> Sheets:
     """Figure 6: samples of a still longer episode in a memory that grew less, and below them reads of these."""
-    sheet = _together(*_samples_and_reads(scene), down=True)
+    sheet = together(*_samples_and_reads(scene), down=True)
     return {"figure6.png": sheet, "figure6-episode.png": scene.reference(40, 1)}
 
 
@@ -235,7 +235,7 @@ def _samples_and_reads(scene: Scene) -> tuple[Image.Image, Image.Image]:
     start, size = scene.samples(), scene.size
     samples, reads = (grid(frames, size.columns, SCALE) for frames in (start, scene.reads(start)[-1]))
     title = scene.title("Samples from memory", f"T = {size.frames}, H = {size.clusters}")
-    return _titled(samples, title), _titled(reads, f"Read {STEPS} times from memory")
+    return titled(samples, title), titled(reads, f"Read {STEPS} times from memory")
 
 
 def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
@@ -257,7 +257,7 @@ def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
     return panel
 
 
-def _titled(panel: Image.Image, title: str) -> Image.Image:
+def titled(panel: Image.Image, title: str) -> Image.Image:
     """The panel with a line of text over it, wide enough for both."""
     font = _font()
     missing = max(0, SCALE + math.ceil(font.getlength(title)) - panel.width)
@@ -271,7 +271,7 @@ def _font() -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", FONT_SIZE)
 
 
-def _together(*panels: Image.Image, down: bool = False, gap: int = GAP) -> Image.Image:
+def together(*panels: Image.Image, down: bool = False, gap: int = GAP) -> Image.Image:
     """Panels from left to right, or from top to bottom."""
     starts = [0, *itertools.accumulate((panel.height if down else panel.width) + gap for panel in panels)]
     length, breadth = starts.pop() - gap, max(panel.width if down else panel.height for panel in panels)

@@ -1,0 +1,52 @@
+"""The bound a picture of episodes of one character each."""
+
+import math
+
+import torch
+from torch import Generator, Tensor
+
+from vbmem.data.episodes import EpisodeSource
+from vbmem.models.base import EpisodicModel
+from vbmem.paper.few_shot.characters import Characters
+
+FRAMES = 500  # that go through the networks at a time
+
+
+@torch.no_grad()
+def character_bounds(
+    network: EpisodicModel, source: EpisodeSource, characters: Characters, size: int, seed: int
+) -> dict[str, Tensor]:
+    """What a model reports of a picture in an episode of its character, with one sample of every random variable.
+
+    The seed alone chooses episodes and binarisation, so that models can be compared picture by picture.
+
+    Args:
+        network: in evaluation mode.
+        source: the pictures.
+        characters: which of them belong together.
+        size: pictures in an episode.
+        seed: of all chance.
+
+    Returns:
+        `elbo_per_frame`, every term of it and the other measures, averaged over the episodes of every character that
+        has as many pictures: [characters].
+    """
+    device = source.images.device
+    episodes, owners = characters.episodes(size, Generator().manual_seed(seed))
+    pixels = Generator(device).manual_seed(seed)
+    torch.manual_seed(seed)
+    batches = episodes.to(device).split(max(1, FRAMES // size))
+    reports = [network(source.frames(batch, pixels)).per_frame() for batch in batches]
+    return {name: _means(torch.cat([report[name] for report in reports]).cpu(), owners) for name in reports[0]}
+
+
+def _means(values: Tensor, owners: Tensor) -> Tensor:
+    """Means of the values [E] of every owner, int64 [E]: [owners]."""
+    counts = owners.bincount()
+    return counts.new_zeros(len(counts), dtype=torch.float64).index_add(0, owners, values.double()) / counts
+
+
+def mean_and_error(values: Tensor) -> dict[str, float]:
+    """The mean of values [n] and its standard error."""
+    error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return {"mean": float(values.mean()), "standard_error": error}
