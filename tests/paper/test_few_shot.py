@@ -288,6 +288,14 @@ def test_differences_are_paired_with_the_first_model():
     assert other["5"]["standard_error"] > 0
 
 
+def test_frames_can_be_made_binary_in_another_way_than_in_training():
+    rounded, random = (evaluated("vae", binarise=way)[0] for way in ("rounded", "random"))
+    assert rounded["settings"]["binarise"] == "rounded"
+    bounds = [found["models"]["vae"]["bound"]["5"]["elbo_per_frame"]["mean"] for found in (rounded, random)]
+    assert bounds[0] != bounds[1]
+    assert bounds[0] == evaluated("vae")[0]["models"]["vae"]["bound"]["5"]["elbo_per_frame"]["mean"]
+
+
 def test_one_model_has_no_differences():
     result, shown = evaluated("vae")
     assert result["differences"] == []
@@ -341,4 +349,4 @@ def test_the_command_leaves_numbers_and_a_picture(run, tmp_path):
     assert picture.exists()
     result = json.loads(out.read_text())
     assert list(result["models"]["vae"]["bound"]) == ["2", "5", "10", "20"]
-    assert result["settings"] == {"trials": 2, "seed": 0}
+    assert result["settings"] == {"trials": 2, "seed": 0, "binarise": "as in training"}

@@ -8,6 +8,7 @@ import tyro
 from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import console
+from vbmem.data.settings import Binarisation
 
 
 @command("The paper")
@@ -200,6 +201,7 @@ def metrics(
 def few_shot(
     models: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL [MODEL ..]")],
     split: Literal["valid", "test"] = "test",
+    binarise: Binarisation | None = None,
     trials: int = 1000,
     out: Path | None = None,
     picture: Path | None = None,
@@ -213,6 +215,7 @@ def few_shot(
         models: what `vbmem train` left, or models: names that `vbmem models` lists, or directories. Bounds of the
             others are compared with that of the first.
         split: the part of the data set to evaluate on; choose settings on valid.
+        binarise: how frames are made binary; by default as for each model's training.
         trials: trials of every classification.
         out: a JSON file for everything measured.
         picture: a PNG file for characters, and what the first model draws after a few drawings of each.
@@ -227,6 +230,7 @@ def few_shot(
         models,
         data_dir=data_dir,
         split=split,
+        binarise=binarise,
         trials=trials,
         seed=seed,
         device=pick_device(device),
