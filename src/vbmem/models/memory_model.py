@@ -7,23 +7,31 @@ from torch.distributions import Beta
 from vbmem.memory import Addresses, MemoryState
 from vbmem.memory.reading import LocatedMemory, Memory
 from vbmem.memory.writing import VariationalMemory
-from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
+from vbmem.models.base import CodedModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
 from vbmem.models.cuda_streams import SideStream
 from vbmem.models.settings import MemoryConfig, Regulariser
+from vbmem.nets import CodePosterior
 
 
 class MemoryModel(CodedModel):
-    """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder."""
+    """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder.
+
+    Of a code z = (content, own), [.., C], the content alone is written; the last `own_size` numbers have a prior of
+    their own, and the paper's model has none.
+    """
 
     config: MemoryConfig
 
     def __init__(self, config: MemoryConfig, frame: FrameFormat) -> None:
         kind = Memory.kinds[config.memory]
         posterior = {"factorised": config.factorised} if issubclass(kind, LocatedMemory) else {}
-        memory = kind(**{size: getattr(config, size) for size in kind.sizes}, **posterior)
+        content_size = config.code_size - config.own_size
+        sizes = {size: getattr(config, size) for size in kind.sizes} | {"code_size": content_size}
+        memory = kind(**sizes, **posterior)
         assert isinstance(memory, VariationalMemory)
         fixed_var = None if config.learned_code_var else 0.5 * float(memory.noise_var)
         super().__init__(config, frame, fixed_var)
+        self.content_size = content_size
         self.memory = memory
         self.memory.warns = False
         self.waits = memory.prior(torch.zeros(())).joint  # for the best rotation of its weights
@@ -39,8 +47,13 @@ class MemoryModel(CodedModel):
         """The memory with its prior's scales as now trained."""
         return self.memory.with_prior(**{name: log_scale.exp() for name, log_scale in self.log_scales.items()})
 
+    def own_prior(self, content: Tensor) -> CodePosterior:
+        """p(own | content) of contents [.., C - own_size], N(0, I): [.., own_size]."""
+        mean = content.new_zeros(*content.shape[:-1], self.config.own_size)
+        return CodePosterior(mean, torch.ones_like(mean))
+
     def write(self, memory: VariationalMemory, codes: Tensor) -> tuple[MemoryState, Addresses]:
-        """Write codes [B, T, C] by the model's objective; the addresses are those of all frames."""
+        """Write contents [B, T, C - own_size] by the model's objective; the addresses are those of all frames."""
         if self.config.objective == "episode":
             return self._write_all(memory, codes)
         order = torch.rand(codes.shape[:2], device=codes.device).argsort(-1)
@@ -56,29 +69,33 @@ class MemoryModel(CodedModel):
         return memory.write(codes, self.iterations, self.start, gradient_iterations=self.config.gradient_iterations)
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        posterior = repeat_posterior(self.infer(frames), copies)
-        means, variances, frames = posterior.mean, posterior.var, repeat_episodes(frames, copies)
+        posterior, frames = repeat_posterior(self.infer(frames), copies), repeat_episodes(frames, copies)
+        content, own = posterior.cut(self.content_size)
         side = SideStream(frames.device)
-        with side(means, variances):
+        with side(content.mean, content.var):
             memory = self.scaled_memory()
-            state, addresses = self.write(memory, means)
+            state, addresses = self.write(memory, content.mean)
             recalled = memory.recall(state, addresses)
-        shown = means
+        shown = content.mean
         if self.training and self.regulariser is not None:
             side.join(recalled)
-            shown = regularised(means, recalled, self.regulariser)
+            shown = regularised(content.mean, recalled, self.regulariser)
         with side(shown):
-            terms = memory.bound(shown, state, addresses, variances).terms()
-            measured = _memory_share(means, recalled)
-        codes = shown + variances.sqrt() * torch.randn_like(shown)
+            terms = memory.bound(shown, state, addresses, content.var).terms()
+            measured = _memory_share(content.mean, recalled)
+        codes = CodePosterior(torch.cat([shown, own.mean], dim=-1), posterior.var).rsample()
         log_likelihood = self.score(codes, frames)
         side.join(*terms.values(), *measured.values())
         divergences = {name: term for name, term in terms.items() if name.startswith("kl_")}
+        measured |= _memory_cost(divergences, frames.shape[1])
+        if self.config.own_size:
+            prior = self.own_prior(codes[..., : self.content_size])
+            divergences["kl_own"] = normal_kl(own, prior).sum(-1)
         return Evidence(
             log_likelihood=log_likelihood,
             divergences=divergences,
             episode_length=frames.shape[1],
-            measures=measured | _memory_cost(divergences, frames.shape[1]),
+            measures=measured,
         )
 
     def compile_parts(self) -> None:
@@ -104,6 +121,6 @@ def _memory_share(codes: Tensor, recalled: Tensor) -> dict[str, Tensor]:
 
 
 def _memory_cost(divergences: dict[str, Tensor], episode_length: int) -> dict[str, Tensor]:
-    """What it pays for that, per frame: every divergence but that of the codes."""
+    """What it pays for that, per frame: every divergence of the memory but that of the codes."""
     paid = [term.detach() for name, term in divergences.items() if name != "kl_codes"]
     return {"memory_kl": torch.stack(paid).sum(0) / episode_length}

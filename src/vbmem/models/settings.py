@@ -116,6 +116,9 @@ class MemoryConfig(ModelConfig):
     """`generalisation`: write a share of the frames, score all. `online`: one pass in random order."""
     written_share: float = 0.5
     """Of the frames, under the objective `generalisation`."""
+    own_size: int = 0
+    """Of the numbers in a code, the last so many belong to the frame alone, with prior N(0, I); the others are its
+    content, which alone is written into memory. All of them make it a VAE."""
     learned_scales: bool = False
     """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off."""
 
@@ -125,10 +128,19 @@ class MemoryConfig(ModelConfig):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, not {value!r}")
         if self.start is not None and self.start not in get_args(Start):
             raise ValueError(f"start must be one of {', '.join(get_args(Start))}, or none, not {self.start!r}")
+        if not 0 <= self.own_size <= self.code_size:
+            raise ValueError(f"own_size must lie between 0 and code_size, {self.code_size}, got {self.own_size}")
+        if self.own_size and not self.learned_code_var:
+            raise ValueError("a code with a part of its own needs a learned variance; set learned_code_var to true")
         if not 0 < self.written_share <= 1:
             raise ValueError(f"written_share must lie above 0 and not above 1, got {self.written_share}")
         if self.gradient_iterations is not None and self.gradient_iterations < 1:
             raise ValueError(f"gradient_iterations must be at least 1, got {self.gradient_iterations}")
+
+    def build(self, frame: FrameFormat) -> EpisodicModel:
+        """An untrained model over frames of this format; where nothing of a code is written, a VAE."""
+        model = self.model if self.own_size < self.code_size else VAEConfig.model
+        return pkgutil.resolve_name(model)(self, frame)
 
 
 @dataclass(frozen=True)
