@@ -34,6 +34,12 @@ class Evidence:
     def elbo(self) -> Tensor:
         return self.log_likelihood - sum(self.divergences.values())
 
+    def objective(self, weight: Tensor | None = None) -> Tensor:
+        """What training raises, [B]: the bound, every divergence counted `weight` times where that is given, and the
+        extra objective."""
+        bound = self.elbo if weight is None else self.log_likelihood - weight * sum(self.divergences.values())
+        return bound if self.extra_objective is None else bound + self.extra_objective
+
     def per_frame(self) -> dict[str, Tensor]:
         """The headline `elbo_per_frame` and every term of it, per frame, and the other measures; all [B]."""
         terms = {"elbo_per_frame": self.elbo, "log_likelihood": self.log_likelihood, **self.divergences}
@@ -68,6 +74,11 @@ class EpisodicModel(nn.Module):
         With `copies`, every episode counts that many times, each with randomness of its own; the encoder, which has
         none, runs once.
         """
+
+    @property
+    def prior_scales(self) -> list[nn.Parameter]:
+        """Trained logarithms of its prior's scales: few numbers with far to go, so they have a rate of their own."""
+        return []
 
     def embed(self, frames: Tensor) -> Tensor:
         """e(x) of every frame, float32: [B, T, channels, H, W] -> [B, T, E]."""

@@ -47,6 +47,10 @@ class MemoryModel(CodedModel):
         """The memory with its prior's scales as now trained."""
         return self.memory.with_prior(**{name: log_scale.exp() for name, log_scale in self.log_scales.items()})
 
+    @property
+    def prior_scales(self) -> list[nn.Parameter]:
+        return list(self.log_scales.values())
+
     def own_prior(self, content: Tensor) -> CodePosterior:
         """p(own | content) of contents [.., C - own_size], N(0, I): [.., own_size]."""
         mean = content.new_zeros(*content.shape[:-1], self.config.own_size)

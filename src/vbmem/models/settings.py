@@ -120,7 +120,8 @@ class MemoryConfig(ModelConfig):
     """Of the numbers in a code, the last so many belong to the frame alone, with prior N(0, I); the others are its
     content, which alone is written into memory. All of them make it a VAE."""
     learned_scales: bool = False
-    """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off."""
+    """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off where frames
+    have nothing in common."""
 
     def __post_init__(self) -> None:
         for name, kinds in (("memory", MemoryKind), ("objective", Objective)):
