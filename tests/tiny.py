@@ -55,6 +55,9 @@ MODELS: dict[str, Any] = {  # settings of every kind, which have few fields in c
 }
 OWN_MODELS: dict[str, MemoryConfig] = {  # codes with a part of their own
     "own part": MemoryConfig("shifted", code_size=6, own_size=2, rows=2, iterations=4, filters=8),
+    "own part of the content": MemoryConfig(
+        "mixture", code_size=6, own_size=2, own_prior="network", rows=1, clusters=3, iterations=3, filters=8
+    ),
 }
 # What is written and stored has a shape of its own where a tree has nothing to share out.
 KINDS = MEMORY_MODELS | {"tree of one partition": replace(MEMORY_MODELS["tree"], partitions=1)}

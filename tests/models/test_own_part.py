@@ -8,8 +8,9 @@ from torch.distributions import Normal
 
 from models import oracle
 from models.zoo import B, T, as_likely, close, close_terms, every_own_model, frames, make, recorded_draws
-from tiny import MEMORY_MODELS
+from tiny import MEMORY_MODELS, OWN_MODELS
 from vbmem.models import VAE, FrameFormat, MemoryConfig, Regulariser, VAEConfig
+from vbmem.models.base import normal_kl
 
 OWN_OF_EACH = {"gaussian": 1, "categorical": 2, "shifted": 3, "mixture": 2, "tree": 2}
 
@@ -56,6 +57,42 @@ def test_the_divergence_of_the_own_part_is_the_mean_of_its_one_sample_estimate()
     z = q.sample((4000,))
     exact = model(pictures).divergences["kl_own"]
     as_likely((q.log_prob(z) - Normal(0.0, 1.0).log_prob(z)).sum((-1, -2)), exact)
+
+
+class TestNetworkPrior:
+    """p(own | content) by a network."""
+
+    @torch.no_grad()
+    def test_it_is_charged_at_the_content_that_is_decoded(self):
+        model, pictures = make("own part of the content"), frames()
+        content = model.content_size
+        means, variances, *_ = written(model, pictures, seed=5)
+        torch.manual_seed(5)
+        with recorded_draws() as draws:
+            evidence = model(pictures)
+        codes = means + variances.sqrt() * draws[-1]
+        close(evidence.log_likelihood, oracle.log_likelihood(model, codes, pictures))
+        priors = [oracle.posterior(model.own_head.layers(code[:content])) for code in codes.flatten(0, 1)]
+        expected = oracle.own_divergence(means[..., content:], variances[..., content:], priors)
+        close(evidence.divergences["kl_own"], expected)
+        standard = oracle.own_divergence(means[..., content:], variances[..., content:])
+        assert not torch.allclose(expected, standard)
+
+    @torch.no_grad()
+    def test_its_divergence_is_on_average_that_of_draws_of_both_parts(self):
+        model = make("own part of the content")
+        content, own = model.infer(frames()).cut(model.content_size)
+        q_content, q_own = (Normal(q.mean, q.var.sqrt()) for q in (content, own))
+        z, w = q_content.sample((4000,)), q_own.sample((4000,))
+        prior = model.own_prior(z)
+        estimate = q_own.log_prob(w) - Normal(prior.mean, prior.var.sqrt()).log_prob(w)
+        as_likely((estimate.sum(-1) - normal_kl(own, prior)).sum(-1), 0.0)
+
+    def test_it_starts_at_the_standard_normal(self):
+        model: Any = OWN_MODELS["own part of the content"].build(FrameFormat(8, 1))
+        prior = model.own_prior(torch.randn(3, 5, model.content_size))
+        assert torch.equal(prior.mean, torch.zeros(3, 5, 2))
+        assert torch.equal(prior.var, torch.ones(3, 5, 2))
 
 
 @torch.no_grad()
@@ -106,6 +143,9 @@ def test_measures_are_of_the_content(name):
     [
         ({"own_size": -1}, "own_size must lie between 0 and code_size, 6, got -1"),
         ({"own_size": 7}, "own_size must lie between 0 and code_size, 6, got 7"),
+        ({"own_prior": "network"}, "own_prior network is of a part of the code given the rest; own_size is 0"),
+        ({"own_prior": "network", "own_size": 6}, "given the rest; own_size is 6"),
+        ({"own_prior": "flat", "own_size": 2}, "own_prior must be one of standard, network, not 'flat'"),
         ({"own_size": 2, "learned_code_var": False}, "a code with a part of its own needs a learned variance"),
     ],
 )

@@ -51,7 +51,7 @@ def test_the_gradient_is_that_of_finite_differences(name):
     if name in WITH_MEMORY:
         content, _ = model.infer(pictures).cut(model.content_size)
         start = model.memory.write(content.mean)[0].detach()
-        model.write = lambda memory, codes: memory.write(codes, model.iterations, start)
+        model.write = lambda memory, codes: memory.write(codes, model.iterations, start, expand=False)
     objective(model, pictures).backward()
     torch.manual_seed(1)
     direction = [torch.randn_like(weights) for weights in model.parameters()]

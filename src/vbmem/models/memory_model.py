@@ -10,7 +10,7 @@ from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
 from vbmem.models.cuda_streams import SideStream
 from vbmem.models.settings import MemoryConfig, Regulariser
-from vbmem.nets import CodePosterior
+from vbmem.nets import CodeHead, CodePosterior
 
 
 class MemoryModel(CodedModel):
@@ -37,6 +37,9 @@ class MemoryModel(CodedModel):
         self.waits = memory.prior(torch.zeros(())).joint  # for the best rotation of its weights
         self.iterations = config.iterations or self.memory.default_iterations
         self.start = config.start
+        self.own_head: CodeHead | None = None
+        if config.own_prior == "network":
+            self.own_head = CodeHead(content_size, config.own_size, self.head_activation).start_at_standard()
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:
             for name in ("noise_var", "row_var", "loc_var"):
@@ -52,7 +55,9 @@ class MemoryModel(CodedModel):
         return list(self.log_scales.values())
 
     def own_prior(self, content: Tensor) -> CodePosterior:
-        """p(own | content) of contents [.., C - own_size], N(0, I): [.., own_size]."""
+        """p(own | content) of contents [.., C - own_size], N(0, I) unless a network says otherwise: [.., own_size]."""
+        if self.own_head is not None:
+            return self.own_head(content)
         mean = content.new_zeros(*content.shape[:-1], self.config.own_size)
         return CodePosterior(mean, torch.ones_like(mean))
 
@@ -93,6 +98,7 @@ class MemoryModel(CodedModel):
         divergences = {name: term for name, term in terms.items() if name.startswith("kl_")}
         measured |= _memory_cost(divergences, frames.shape[1])
         if self.config.own_size:
+            # A prior given the content is charged at the very sample of it that is decoded.
             prior = self.own_prior(codes[..., : self.content_size])
             divergences["kl_own"] = normal_kl(own, prior).sum(-1)
         return Evidence(

@@ -58,6 +58,11 @@ class CodeHead(nn.Module):
             dense(2 * code_size, outputs, bias=False),
         )
 
+    def start_at_standard(self) -> Self:
+        """Let it begin with N(0, I), whatever the input."""
+        nn.init.zeros_(self.layers[-1].get_parameter("weight"))
+        return self
+
     def forward(self, embeddings: Tensor) -> CodePosterior:
         """Embeddings [.., embedding_size] -> posterior of codes [.., C]."""
         outputs = at_least_float32(self.layers(embeddings))
