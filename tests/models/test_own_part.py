@@ -146,7 +146,9 @@ def test_measures_are_of_the_content(name):
         ({"own_prior": "network"}, "own_prior network is of a part of the code given the rest; own_size is 0"),
         ({"own_prior": "network", "own_size": 6}, "given the rest; own_size is 6"),
         ({"own_prior": "flat", "own_size": 2}, "own_prior must be one of standard, network, not 'flat'"),
-        ({"own_size": 2, "learned_code_var": False}, "a code with a part of its own needs a learned variance"),
+        ({"sees_recall": True, "learned_code_var": False}, "own_size and sees_recall need a learned variance"),
+        ({"sees_recall": True, "own_size": 6}, "sees_recall needs a memory"),
+        ({"own_size": 2, "learned_code_var": False}, "own_size and sees_recall need a learned variance"),
     ],
 )
 def test_impossible_settings_are_refused(settings, said):

@@ -132,15 +132,20 @@ class EpisodicModel(nn.Module):
 class CodedModel(EpisodicModel):
     """A model in which every frame has a code of its own, inferred from that frame alone."""
 
-    compiled = ("embed", "score", "infer")
+    compiled: ClassVar[tuple[str, ...]] = ("embed", "score", "look")
 
     def __init__(self, config: ModelConfig, frame: FrameFormat, fixed_var: float | None = None) -> None:
         super().__init__(config, frame, 2 * config.code_size)
         self.head = CodeHead(2 * config.code_size, config.code_size, self.head_activation, fixed_var)
 
+    def look(self, frames: Tensor) -> tuple[Tensor, CodePosterior]:
+        """e(x) [B, T, E] and q(z | x) [B, T, C] of every frame: [B, T, channels, H, W]."""
+        embeddings = self.embed(frames)
+        return embeddings, self.head(embeddings)
+
     def infer(self, frames: Tensor) -> CodePosterior:
         """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""
-        return self.head(self.embed(frames))
+        return self.look(frames)[1]
 
 
 def repeat_episodes(tensor: Tensor, copies: int) -> Tensor:

@@ -20,6 +20,7 @@ class MemoryModel(CodedModel):
     their own, and the paper's model has none.
     """
 
+    compiled = (*CodedModel.compiled, "own_prior", "revise")
     config: MemoryConfig
 
     def __init__(self, config: MemoryConfig, frame: FrameFormat) -> None:
@@ -40,6 +41,10 @@ class MemoryModel(CodedModel):
         self.own_head: CodeHead | None = None
         if config.own_prior == "network":
             self.own_head = CodeHead(content_size, config.own_size, self.head_activation).start_at_standard()
+        self.recall_head: CodeHead | None = None
+        if config.sees_recall:
+            seen = 2 * config.code_size + content_size
+            self.recall_head = CodeHead(seen, config.code_size, self.head_activation).start_at_standard()
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:
             for name in ("noise_var", "row_var", "loc_var"):
@@ -61,6 +66,16 @@ class MemoryModel(CodedModel):
         mean = content.new_zeros(*content.shape[:-1], self.config.own_size)
         return CodePosterior(mean, torch.ones_like(mean))
 
+    def revise(self, embeddings: Tensor, posterior: CodePosterior, recalled: Tensor) -> CodePosterior:
+        """q(z | x, memory) from q(z | x) and the mean of what the memory recalls of the content, [.., C - own_size].
+
+        The bound holds since recall is a mean, never a sample. A model that does not see it gives q(z | x) back.
+        """
+        if self.recall_head is None:
+            return posterior
+        correction = self.recall_head(torch.cat([embeddings, recalled], dim=-1))  # N(0, I) before training: none
+        return CodePosterior(posterior.mean + correction.mean, posterior.var * correction.var)
+
     def write(self, memory: VariationalMemory, codes: Tensor) -> tuple[MemoryState, Addresses]:
         """Write contents [B, T, C - own_size] by the model's objective; the addresses are those of all frames."""
         if self.config.objective == "episode":
@@ -78,13 +93,21 @@ class MemoryModel(CodedModel):
         return memory.write(codes, self.iterations, self.start, gradient_iterations=self.config.gradient_iterations)
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        posterior, frames = repeat_posterior(self.infer(frames), copies), repeat_episodes(frames, copies)
+        embeddings, posterior = self.look(frames)
+        posterior, frames = repeat_posterior(posterior, copies), repeat_episodes(frames, copies)
         content, own = posterior.cut(self.content_size)
         side = SideStream(frames.device)
         with side(content.mean, content.var):
             memory = self.scaled_memory()
             state, addresses = self.write(memory, content.mean)
             recalled = memory.recall(state, addresses)
+        if self.recall_head is not None:
+            side.join(recalled)
+            posterior = self.revise(repeat_episodes(embeddings, copies), posterior, recalled)
+            content, own = posterior.cut(self.content_size)
+            with side(content.mean, content.var):
+                addresses = memory.address(state, content.mean)
+                recalled = memory.recall(state, addresses)
         shown = content.mean
         if self.training and self.regulariser is not None:
             side.join(recalled)

@@ -122,6 +122,8 @@ class MemoryConfig(ModelConfig):
     written into memory. All of them make it a VAE."""
     own_prior: OwnPrior = "standard"
     """That of the own part: `standard`, N(0, I); or `network`, N(mean, var) by a small network of the content."""
+    sees_recall: bool = False
+    """Let q(z) of a frame see what the memory recalls of it, once all are written as the encoder sees each alone."""
     learned_scales: bool = False
     """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off where frames
     have nothing in common."""
@@ -134,8 +136,10 @@ class MemoryConfig(ModelConfig):
             raise ValueError(f"start must be one of {', '.join(get_args(Start))}, or none, not {self.start!r}")
         if not 0 <= self.own_size <= self.code_size:
             raise ValueError(f"own_size must lie between 0 and code_size, {self.code_size}, got {self.own_size}")
-        if self.own_size and not self.learned_code_var:
-            raise ValueError("a code with a part of its own needs a learned variance; set learned_code_var to true")
+        if (self.own_size or self.sees_recall) and not self.learned_code_var:
+            raise ValueError("own_size and sees_recall need a learned variance of q(z); set learned_code_var to true")
+        if self.sees_recall and self.own_size == self.code_size:
+            raise ValueError("sees_recall needs a memory, and own_size leaves nothing to write; make it smaller")
         if self.own_prior == "network" and not 0 < self.own_size < self.code_size:
             raise ValueError(f"own_prior network is of a part of the code given the rest; own_size is {self.own_size}")
         if not 0 < self.written_share <= 1:
