@@ -60,6 +60,10 @@ class EpisodicModel(nn.Module):
     """Whether without gradients it waits for the device, so that no graph of it can be captured."""
     regulariser: Regulariser | None = None
     """That of the present stage of training, for a model that has a memory."""
+    refines: ClassVar[bool] = False
+    """Whether it has a q(z) whose mean can be moved; see `refined`."""
+    refinement: float = 0.0
+    """In evaluation, the share by which the mean of q(z) moves towards what its prior expects."""
 
     def __init__(self, config: ModelConfig, frame: FrameFormat, embedding_size: int) -> None:
         super().__init__()
@@ -96,6 +100,15 @@ class EpisodicModel(nn.Module):
         """log p(x | z) summed over the frames of each episode: codes [B, T, C] -> [B]."""
         log_probs = self.decode(codes.flatten(0, 1)).log_prob(frames.flatten(0, 1))
         return log_probs.unflatten(0, frames.shape[:2]).sum(-1)
+
+    def refined(self, posterior: CodePosterior, expected: Tensor) -> CodePosterior:
+        """q(z) in evaluation, its mean moved towards an expected code by the share `refinement`.
+
+        q(z) may be anything, so the bound stays one; the expected code must be a mean, never a sample of z.
+        """
+        if self.training or not self.refinement:
+            return posterior
+        return CodePosterior(torch.lerp(posterior.mean, expected, self.refinement), posterior.var)
 
     def place_on(self, device: torch.device) -> Self:
         """Move to a device, as it is trained and used there: on CUDA channels last, networks in their own precision."""

@@ -20,6 +20,7 @@ class MemoryModel(CodedModel):
     their own, and the paper's model has none.
     """
 
+    refines = True
     compiled = (*CodedModel.compiled, "own_prior", "revise")
     config: MemoryConfig
 
@@ -112,6 +113,11 @@ class MemoryModel(CodedModel):
         if self.training and self.regulariser is not None:
             side.join(recalled)
             shown = regularised(content.mean, recalled, self.regulariser)
+        elif not self.training and self.refinement:
+            side.join(recalled)
+            shown = self.refined(content, recalled).mean
+            with side(shown):
+                addresses = memory.address(state, shown)
         with side(shown):
             terms = memory.bound(shown, state, addresses, content.var).terms()
             measured = _memory_share(content.mean, recalled)
