@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.distributions import Beta
 
 from vbmem.memory import Addresses, MemoryState
+from vbmem.memory.checks import check_shape
 from vbmem.memory.reading import LocatedMemory, Memory
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
@@ -67,6 +68,28 @@ class MemoryModel(CodedModel):
         mean = content.new_zeros(*content.shape[:-1], self.config.own_size)
         return CodePosterior(mean, torch.ones_like(mean))
 
+    def kl_own(self, own: CodePosterior, codes: Tensor) -> Tensor:
+        """KL(q(own) || p(own | content)) at the content of sampled codes [.., C], in nats: [..]."""
+        return normal_kl(own, self.own_prior(self.content(codes)))
+
+    def content(self, codes: Tensor) -> Tensor:
+        """What of codes [.., C] is written into memory: [.., C - own_size]."""
+        check_shape("codes", codes, self.config.code_size)
+        return codes[..., : self.content_size]
+
+    def complete(self, content: Tensor, generator: torch.Generator | None = None, *, sample: bool = True) -> Tensor:
+        """Whole codes [.., C] of contents [.., C - own_size].
+
+        Args:
+            content: for example what a memory's `sample` gave.
+            generator: of the draws.
+            sample: draw the own part from its prior; otherwise its mean.
+        """
+        if not self.config.own_size:
+            return content
+        prior = self.own_prior(content)
+        return torch.cat([content, prior.rsample(generator) if sample else prior.mean], dim=-1)
+
     def revise(self, embeddings: Tensor, posterior: CodePosterior, recalled: Tensor) -> CodePosterior:
         """q(z | x, memory) from q(z | x) and the mean of what the memory recalls of the content, [.., C - own_size].
 
@@ -128,8 +151,7 @@ class MemoryModel(CodedModel):
         measured |= _memory_cost(divergences, frames.shape[1])
         if self.config.own_size:
             # A prior given the content is charged at the very sample of it that is decoded.
-            prior = self.own_prior(codes[..., : self.content_size])
-            divergences["kl_own"] = normal_kl(own, prior).sum(-1)
+            divergences["kl_own"] = self.kl_own(own, codes).sum(-1)
         return Evidence(
             log_likelihood=log_likelihood,
             divergences=divergences,

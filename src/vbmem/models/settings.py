@@ -125,8 +125,8 @@ class MemoryConfig(ModelConfig):
     sees_recall: bool = False
     """Let q(z) of a frame see what the memory recalls of it, once all are written as the encoder sees each alone."""
     learned_scales: bool = False
-    """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off where frames
-    have nothing in common."""
+    """Train the prior's noise_var, row_var and loc_var. Where frames have nothing in common, as on shuffled CIFAR-10,
+    this tends to switch the memory off."""
 
     def __post_init__(self) -> None:
         for name, kinds in (("memory", MemoryKind), ("objective", Objective), ("own_prior", OwnPrior)):
