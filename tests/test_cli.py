@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vbmem import __version__ as version
+from vbmem.train.evaluation import SHARES
 from vbmem.train.loop import Trainer
 
 
@@ -71,9 +72,23 @@ def test_evaluate_says_the_settings_it_used_and_takes_others(run) -> None:
     assert changed["elbo_per_frame"] != trained["elbo_per_frame"]
 
 
+@pytest.mark.parametrize(("refine", "shares"), [("0.3", {0.3}), ("auto", set(SHARES))])
+def test_evaluate_reports_the_refined_bound_beside_the_plain_one(run, refine, shares) -> None:
+    _, out, _ = run(*DIGITS)
+    plain = json.loads(out)
+    code, out, _ = run(*DIGITS, "--refine", refine)
+    assert code == 0
+    both = json.loads(out)
+    refined = both.pop("refined")
+    assert both == plain
+    assert refined.pop("share") in shares
+    assert refined.keys() == plain.keys() - {"model", "split", "settings"}
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
+        (["--refine", "2"], "refine must lie between 0 and 1"),
         (["--episode-length", "100000"], "needs as many pictures"),
         (["--episode-length", "0"], "at least 1"),
         (["--batch-size", "0"], "must all be positive"),

@@ -53,6 +53,15 @@ MODELS: dict[str, Any] = {  # settings of every kind, which have few fields in c
     "dkm": DKMConfig(code_size=5, rows=3, filters=8),
     **MEMORY_MODELS,
 }
+OWN_MODELS: dict[str, MemoryConfig] = {  # codes with a part of their own
+    "own part": MemoryConfig("shifted", code_size=6, own_size=2, rows=2, iterations=4, filters=8),
+    "own part of the content": MemoryConfig(
+        "mixture", code_size=6, own_size=2, own_prior="network", rows=1, clusters=3, iterations=3, filters=8
+    ),
+    "sees recall": MemoryConfig(
+        "tree", code_size=6, own_size=2, sees_recall=True, rows=1, clusters=2, iterations=3, filters=8, factorised=True
+    ),
+}
 # What is written and stored has a shape of its own where a tree has nothing to share out.
 KINDS = MEMORY_MODELS | {"tree of one partition": replace(MEMORY_MODELS["tree"], partitions=1)}
 
@@ -65,12 +74,12 @@ def tiny_network(
     spread: float = 0.2,
     **changes: Any,
 ) -> Any:
-    """A model of `MODELS` or `KINDS`, untrained and in evaluation mode.
+    """A model of `MODELS`, `KINDS` or `OWN_MODELS`, untrained and in evaluation mode.
 
     No weight or running statistic is left where it starts: the weights are moved by `spread`, so that codes differ.
     """
     torch.manual_seed(0)
-    config = replace((MODELS | KINDS)[name], **changes)
+    config = replace((MODELS | KINDS | OWN_MODELS)[name], **changes)
     network = config.build(FrameFormat(size, channels, likelihood)).eval()
     with torch.no_grad():
         for weights in network.parameters():

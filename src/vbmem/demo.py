@@ -14,7 +14,7 @@ from vbmem.data.damage import hide_right
 from vbmem.files import write_atomically
 from vbmem.paper.presets import get_preset
 from vbmem.pretrained.inputs import as_frames, to_unit
-from vbmem.pretrained.model import timed_write
+from vbmem.pretrained.timing import timed_write
 from vbmem.sheets import figure_png, grid, save_animation, save_picture
 from vbmem.train import Trainer, make_source
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tiny import KINDS, noise, tiny_model
+from tiny import KINDS, OWN_MODELS, noise, tiny_model
 from vbmem.app import show
 from vbmem.app.portraits import portraits
 from vbmem.app.session import Session, open_model
@@ -36,7 +36,7 @@ def test_a_write_keeps_the_codes_and_says_how_long_it_took(written: Session) -> 
     assert written.times.write > 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *OWN_MODELS])
 @pytest.mark.parametrize("count", [1, 9])
 def test_every_kind_of_memory_can_be_shown_and_used(kind: str, count: int) -> None:
     session = tiny_session(kind, count).written()

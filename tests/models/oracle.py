@@ -173,6 +173,15 @@ def memory_divergences(
     return terms
 
 
+def own_divergence(means: Tensor, variances: Tensor, priors: list[Normal] | None = None) -> Tensor:
+    """KL of the frames' own parts [B, T, own_size], from a prior for every frame, by default N(0, I): [B]."""
+    total = means.new_zeros(len(means))
+    for number, (b, t) in enumerate(np.ndindex(*means.shape[:2])):
+        prior = standard_normal(means[b, t]) if priors is None else priors[number]
+        total[b] += kl_divergence(Normal(means[b, t], variances[b, t].sqrt()), prior).sum()
+    return total
+
+
 def sampled_kl_codes(
     memory: VariationalMemory, means: Tensor, variances: Tensor, state: MemoryState, addresses: Addresses, count: int
 ) -> Tensor:

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from models.zoo import B, every_model, frames, make
-from tiny import MEMORY_MODELS
+from tiny import MEMORY_MODELS, OWN_MODELS
 from vbmem.models import Regulariser
 
+WITH_MEMORY = [*MEMORY_MODELS, *OWN_MODELS]
 CANCELLED = ("residual.0.bias", "residual.3.bias")  # batch norm would cancel these biases
 
 
@@ -23,7 +24,7 @@ def objective(model, pictures, seed=0):
 @every_model
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
 def test_every_parameter_receives_a_finite_gradient(name, likelihood):
-    changes = {"learned_scales": True} if name in MEMORY_MODELS else {}
+    changes = {"learned_scales": True} if name in WITH_MEMORY else {}
     model = make(name, likelihood, **changes).train()
     objective(model, frames(binary=likelihood == "bernoulli")).backward()
     for label, weights in model.named_parameters():
@@ -35,7 +36,7 @@ def test_every_parameter_receives_a_finite_gradient(name, likelihood):
             assert weights.grad.abs().max() > 1e-10, label
 
 
-@pytest.mark.parametrize("name", MEMORY_MODELS)
+@pytest.mark.parametrize("name", WITH_MEMORY)
 def test_gradients_stay_finite_under_the_regulariser(name):
     model = make(name).train()
     model.regulariser = Regulariser()
@@ -47,9 +48,10 @@ def test_gradients_stay_finite_under_the_regulariser(name):
 def test_the_gradient_is_that_of_finite_differences(name):
     """Along one random direction through all parameters; the draws, and where a write starts, are held fixed."""
     model, pictures = make(name), frames()
-    if name in MEMORY_MODELS:
-        start = model.memory.write(model.head(model.embed(pictures)).mean)[0].detach()
-        model.write = lambda memory, codes: memory.write(codes, model.iterations, start)
+    if name in WITH_MEMORY:
+        content, _ = model.infer(pictures).cut(model.content_size)
+        start = model.memory.write(content.mean)[0].detach()
+        model.write = lambda memory, codes: memory.write(codes, model.iterations, start, expand=False)
     objective(model, pictures).backward()
     torch.manual_seed(1)
     direction = [torch.randn_like(weights) for weights in model.parameters()]
@@ -110,7 +112,7 @@ def test_networks_in_bfloat16_leave_the_bound_in_float32(name):
 @every_model
 def test_compiled_parts_give_the_losses_and_gradients_of_eager_ones(name, monkeypatch):
     # A second iteration is compiled anew, for codes that have a history by then: once is enough.
-    changes: dict[str, Any] = {"iterations": 2 if name == "mixture" else 1} if name in MEMORY_MODELS else {}
+    changes: dict[str, Any] = {"iterations": 2 if name == "mixture" else 1} if name in WITH_MEMORY else {}
     eager, compiled = (make(name, **changes).float().train() for _ in range(2))
     calls = []
 

@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tiny import MEMORY_MODELS, MODELS, tiny_network
+from tiny import MEMORY_MODELS, MODELS, OWN_MODELS, tiny_network
 from vbmem.nets import CodePosterior, Likelihood
 
 B, T = 2, 5
 
-every_model = pytest.mark.parametrize("name", MODELS)
+every_model = pytest.mark.parametrize("name", [*MODELS, *OWN_MODELS])
 every_memory_model = pytest.mark.parametrize("name", MEMORY_MODELS)
+every_own_model = pytest.mark.parametrize("name", OWN_MODELS)
 
 
 def make(name: str, likelihood: Likelihood = "gaussian", channels: int = 1, **changes: Any) -> Any:

@@ -68,14 +68,16 @@ def test_half_precision_is_half_the_size_and_nearly_the_same(mixture, tmp_path):
     torch.testing.assert_close(half.encode(waves(3, 8)).mean, tiny_model().encode(waves(3, 8)).mean, rtol=0, atol=0.05)
 
 
-def test_a_model_without_a_memory_has_networks_only(tmp_path):
-    network = tiny_network("vae")
+@pytest.mark.parametrize(("name", "changes"), [("vae", {}), ("own part", {"own_size": 6})])
+def test_a_model_without_a_memory_has_networks_only(name, changes, tmp_path):
+    network = tiny_network(name, **changes)
     save_model(SavedModel(network, "plain", card={"data": "noise"}), tmp_path)
     loaded = load_network(tmp_path)
     assert_same_networks(loaded.network, network)
     assert (loaded.name, loaded.card) == ("plain", {"data": "noise"})
     with pytest.raises(ModelError, match="is a VAE, which has no memory to write; choose a memory model"):
         vbmem.load(tmp_path)
+    assert "A vae model over" in (tmp_path / "README.md").read_text()
 
 
 def test_the_card_says_where_a_model_comes_from(tmp_path):

@@ -67,6 +67,18 @@ def test_a_bad_step_changes_neither_weights_nor_optimiser(how, tmp_path):
     assert (made.step.counted, made.step.skipped, made.step.streak) == (2, 1, 0)
 
 
+def test_a_bad_step_leaves_scales_with_a_rate_of_their_own_and_goes_on_with_the_warm_up(tmp_path):
+    model = dataclasses.replace(MODELS["mixture"], learned_scales=True)
+    made = tiny_trainer(tiny_run(model, warm_up=4), tmp_path)
+    batches = made.source.epoch_indices(0)
+    spoil(made, ("loss", math.nan), {1})
+    made.step(batches[0])
+    before = snapshot(made)
+    made.step(batches[1])
+    assert changed(before, snapshot(made)) == set()
+    assert int(made.step.steps) == 2
+
+
 @pytest.mark.parametrize("model", ["vae", "gaussian"], ids=["a bad loss", "no loss at all"])
 def test_averages_move_towards_the_weights_in_a_bad_step_too(model, tmp_path):
     made = tiny_trainer(tiny_run(MODELS[model], averaging=0.75), tmp_path)

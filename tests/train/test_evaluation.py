@@ -13,7 +13,7 @@ from train.runs import TRAINED, trained
 from vbmem.data import EpisodeSource
 from vbmem.errors import DataError
 from vbmem.models import FrameFormat, load_model, save_model
-from vbmem.train import Evaluation, evaluate, make_model, make_source
+from vbmem.train import Evaluation, best_refinement, evaluate, make_model, make_source
 from vbmem.train.evaluation import bits_per_dimension, change_memory, with_episode_length
 
 each_model = pytest.mark.parametrize("model", TRAINED.values(), ids=TRAINED.keys())
@@ -237,3 +237,43 @@ def test_a_model_that_writes_in_one_pass_has_no_iterations_to_change():
     network = make_model(tiny_run(replace(MODELS["mixture"], objective="online")), squares(), CPU)
     with pytest.raises(ValueError, match="online writes in one pass"):
         change_memory(network, iterations=3)
+
+
+# --- Refinement -------------------------------------------------------------------------------------------------------
+
+
+def network_of(model):
+    return make_model(tiny_run(model), squares(), CPU)
+
+
+def test_a_refined_evaluation_is_another_bound_and_leaves_the_model_as_it_was():
+    network = network_of(MODELS["mixture"])
+    plain, refined, again = (evaluate(network, DATA, squares(), "valid", 0, share) for share in (0.0, 0.5, 0.0))
+    assert plain == again != refined
+    assert refined.keys() == plain.keys()
+    assert network.refinement == 0
+
+
+def test_the_best_share_is_that_of_the_validation_pictures(monkeypatch):
+    network, seen = network_of(MODELS["vae"]), []
+
+    def given(network, data, images, part, seed, refine):
+        seen.append((part, seed, refine))
+        return {"elbo_per_frame": -((refine - 0.42) ** 2)}
+
+    monkeypatch.setattr("vbmem.train.evaluation.evaluate", given)
+    assert best_refinement(network, DATA, squares(), 3) == 0.4
+    assert seen == [("valid", 3, tenths / 10) for tenths in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("model", "share", "said"),
+    [
+        ("dkm", 0.3, r"a DKM cannot be refined: it has no q\(z\) whose mean could move"),
+        ("vae", -0.1, "refine must lie between 0 and 1, got -0.1"),
+        ("vae", 1.5, "refine must lie between 0 and 1, got 1.5"),
+    ],
+)
+def test_what_cannot_be_refined_is_refused(model, share, said):
+    with pytest.raises(ValueError, match=said):
+        evaluate(network_of(MODELS[model]), DATA, squares(), "test", 0, share)

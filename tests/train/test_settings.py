@@ -33,6 +33,7 @@ UNUSUAL = {
             learned_scales=True,
         )
     ),
+    "an own part": RunConfig(model=MemoryConfig(own_size=5), warm_up=3, scale_rate=1.5),
     "the rest": RunConfig(copies=3, beta1=0.5, clip=1.5, patience=2, schedule="cosine", averaging=0.25, seed=9),
     "as in the paper": RunConfig(clip=None, batch_norm="accumulated", model=VAEConfig(precision="float32")),
     "how a memory is written": RunConfig(

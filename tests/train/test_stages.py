@@ -9,7 +9,7 @@ import torch
 from tiny import MODELS, squares, tiny_run, tiny_trainer
 from train.runs import FEW, GivenBounds, log_lines
 from vbmem.errors import CheckpointError, TrainingError
-from vbmem.models import Regulariser
+from vbmem.models import Evidence, Regulariser
 from vbmem.models.directory import read_weights
 from vbmem.paper.presets import TWO_STAGES
 from vbmem.train import Stage
@@ -285,3 +285,79 @@ def test_statistics_of_batch_norm_stay_where_they_are_through_all_stages(tmp_pat
     after = {name: buffer.data_ptr() for name, buffer in made.model.named_buffers() if buffer.is_floating_point()}
     assert before == after
     assert len(before) > 0
+
+
+# --- Warm-up and the prior's scales -----------------------------------------------------------------------------------
+
+
+def trained_weights(monkeypatch, run_dir, **settings):
+    """How much a divergence counted in every step of a run of three stages, and the trainer."""
+    stages = (Stage(2, 1e-2), Stage(1, 1e-3), Stage(2, 1e-3))
+    made, weights = trainer(tiny_run(stages=stages, **settings), run_dir), []
+    objective = Evidence.objective
+
+    def noted(evidence, weight=None):
+        weights.append(1.0 if weight is None else float(weight))
+        return objective(evidence, weight)
+
+    monkeypatch.setattr(Evidence, "objective", noted)
+    made.run()
+    return weights, made
+
+
+def test_the_weight_of_a_divergence_rises_once_over_all_stages(tmp_path, monkeypatch):
+    """There are two batches an epoch."""
+    weights, made = trained_weights(monkeypatch, tmp_path, warm_up=8)
+    assert weights == [0, 1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1, 1]
+    assert int(made.step.steps) == 10
+
+
+def test_without_a_warm_up_every_step_counts_all_of_a_divergence(tmp_path, monkeypatch):
+    assert trained_weights(monkeypatch, tmp_path)[0] == [1.0] * 10
+
+
+def test_the_objective_is_the_bound_with_weighted_divergences():
+    terms = {"kl_a": torch.tensor([1.0, 2.0]), "kl_b": torch.tensor([10.0, 20.0])}
+    evidence = Evidence(torch.tensor([100.0, 200.0]), terms, 4, extra_objective=torch.tensor([0.5, 0.25]))
+    assert evidence.objective().tolist() == [89.5, 178.25]
+    assert evidence.objective(torch.tensor(0.0)).tolist() == [100.5, 200.25]
+    assert evidence.objective(torch.tensor(0.5)).tolist() == [95.0, 189.25]
+
+
+def test_the_first_step_of_a_warm_up_trains_the_likelihood_alone_and_reports_the_bound(tmp_path):
+    made = trainer(tiny_run(MODELS["mixture"], warm_up=5), tmp_path)
+    made.step(made.source.epoch_indices(0)[0])
+    means = made.step.means()
+    paid = sum(value for name, value in means.items() if name.startswith("kl_"))
+    assert means["elbo_per_frame"] == pytest.approx(means["log_likelihood"] - paid, rel=1e-4)
+    assert paid > 0
+
+
+@pytest.mark.parametrize(("warm_up", "epochs"), [(0, 4), (5, 6), (6, 6), (7, 7), (100, 12)])
+def test_patience_begins_after_the_warm_up(warm_up, epochs, tmp_path):
+    """Three epochs, of two batches each."""
+    bounds = [5.0 - epoch for epoch in range(12)]
+    made, _ = run_with_bounds(tiny_run(epochs=12, patience=3, warm_up=warm_up), tmp_path, bounds)
+    assert made.progress.epoch == epochs
+
+
+def test_the_priors_scales_have_a_rate_of_their_own(tmp_path):
+    config = tiny_run(replace(MODELS["mixture"], learned_scales=True), schedule="cosine", scale_rate=7.0)
+    made = trainer(config, tmp_path)
+    networks, scales = made.step.optimizer.param_groups
+    assert [id(p) for p in scales["params"]] == [id(p) for p in made.model.log_scales.values()]
+    assert len(networks["params"]) + len(scales["params"]) == len(made.step.parameters)
+    for rate in (networks["lr"], 1e-4):
+        made.step.set_learning_rate(rate)
+        assert (networks["lr"], scales["lr"]) == (rate, 7 * rate)
+    before = [scale.detach().clone() for scale in scales["params"]]
+    made.step.set_learning_rate(1e-4)
+    made.step(made.source.epoch_indices(0)[0])
+    for scale, start in zip(scales["params"], before, strict=True):
+        assert abs(scale - start).item() == pytest.approx(7e-4, rel=1e-2)  # Adam's first step is as long as its rate
+
+
+@pytest.mark.parametrize("settings", [{"warm_up": -1}, {"scale_rate": 0.0}])
+def test_impossible_rates_are_refused(settings):
+    with pytest.raises(ValueError, match="must"):
+        tiny_run(**settings)

@@ -24,7 +24,11 @@ class Portrait:
 
 def portraits(session: Session, limit: int) -> list[Portrait]:
     """The `limit` most used clusters, in the order of their use; of a tree, those of its first partition."""
-    memory, decode = session.require_memory(), session.model.decode
+    memory = session.require_memory()
+
+    def decode(contents: Tensor) -> Tensor:
+        return session.model.decode(session.model.complete(contents, sample=False))
+
     usage, clusters = memory.usage.reshape(memory.empty.partitions, -1)[0].sort(descending=True, stable=True)
     clusters = clusters[:limit]
     codes, state = _locations(memory, clusters), memory.state

@@ -13,7 +13,8 @@ from vbmem.errors import MemoryFileError
 from vbmem.memory.written import WrittenMemory
 from vbmem.pretrained.directory import load
 from vbmem.pretrained.inputs import to_unit
-from vbmem.pretrained.model import Model, WriteTimes, timed_write
+from vbmem.pretrained.model import Model
+from vbmem.pretrained.timing import WriteTimes, timed_write
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
 MAX_SIZE = SIZES[-1]
@@ -32,7 +33,7 @@ class Session:
     model: Model
     frames: Tensor  # the episode, uint8 [T, channels, H, W]
     memory: WrittenMemory | None = None
-    codes: Tensor | None = None  # [T, C]
+    codes: Tensor | None = None  # what of them was written, [T, C - own_size]
     times: WriteTimes | None = None
     picked: Tensor | None = None  # the picture to recall, uint8 [channels, H, W]
     chosen: int | None = None  # the cluster to generate from

@@ -49,7 +49,7 @@ def write(
         seed: seed of the random start of the write.
     """
     from vbmem.pretrained.inputs import as_frames
-    from vbmem.pretrained.model import timed_write
+    from vbmem.pretrained.timing import timed_write
 
     generator, loaded = _generator(seed), vbmem.load(model)
     if clusters is not None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -66,13 +66,15 @@ def evaluate(
     rows: int | None = None,
     iterations: int | None = None,
     start: Start | None = None,
+    refine: float | Literal["auto"] | None = None,
     seed: int | None = None,
     device: Device = "auto",
 ) -> None:
     """The bound of a trained model, as JSON.
 
     Over a whole pass: elbo_per_frame, its standard error, every term, and the settings used. All are those of the
-    training unless others are given; a memory of another size needs no training.
+    training unless others are given; a memory of another size needs no training. With --refine all of that once more
+    under `refined`, which is a bound as well.
 
     Args:
         model: what `vbmem train` left, or a model: a name that `vbmem models` lists, or a directory.
@@ -87,11 +89,13 @@ def evaluate(
         rows: factor rows of the memory, in every cluster.
         iterations: updates in a write.
         start: where a write starts.
+        refine: also move q(z) by this share towards what the memory recalls, or the mean of p(z) where there is none;
+            auto chooses the share on the validation part.
         seed: seed of the episodes and of every draw.
         device: where to compute; auto takes a GPU if there is one.
     """
     from vbmem.data.loading import load_images
-    from vbmem.train.evaluation import change_memory, evaluate, with_episode_length
+    from vbmem.train.evaluation import best_refinement, change_memory, evaluate, with_episode_length
 
     saved = pretrained.load_network(model, pick_device(device))
     frame = saved.network.frame
@@ -103,13 +107,20 @@ def evaluate(
         data = replace(data, dataset=dataset or data.dataset, subset=subset)
     data = replace(data, episodes=episodes or data.episodes)
     images = load_images(data.dataset, data_dir, frame.size, progress=False, subset=data.subset)
-    if episode_length is not None and episode_length != data.episode_length:
-        data = with_episode_length(data, episode_length, len(images.split(split)[0]))
-    if batch_size is not None:
-        data = replace(data, batch_size=batch_size)
     seed = saved.seed if seed is None else seed
-    result = evaluate(saved.network, data, images, split, seed)
-    settings = asdict(data) | _memory_settings(saved.network) | {"seed": seed}
+
+    def episodes_of(part: Part) -> DataConfig:
+        asked = data
+        if episode_length is not None and episode_length != data.episode_length:
+            asked = with_episode_length(data, episode_length, len(images.split(part)[0]))
+        return asked if batch_size is None else replace(asked, batch_size=batch_size)
+
+    evaluated = episodes_of(split)
+    share = best_refinement(saved.network, episodes_of("valid"), images, seed) if refine == "auto" else refine
+    result: dict[str, Any] = {**evaluate(saved.network, evaluated, images, split, seed)}
+    if share is not None:
+        result["refined"] = {"share": share, **evaluate(saved.network, evaluated, images, split, seed, share)}
+    settings = asdict(evaluated) | _memory_settings(saved.network) | {"seed": seed}
     print(dumps({"model": model, "split": split, "settings": settings, **result}, indent=1))
 
 

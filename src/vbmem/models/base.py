@@ -34,6 +34,12 @@ class Evidence:
     def elbo(self) -> Tensor:
         return self.log_likelihood - sum(self.divergences.values())
 
+    def objective(self, weight: Tensor | None = None) -> Tensor:
+        """What training raises, [B]: the bound, every divergence counted `weight` times where that is given, and the
+        extra objective."""
+        bound = self.elbo if weight is None else self.log_likelihood - weight * sum(self.divergences.values())
+        return bound if self.extra_objective is None else bound + self.extra_objective
+
     def per_frame(self) -> dict[str, Tensor]:
         """The headline `elbo_per_frame` and every term of it, per frame, and the other measures; all [B]."""
         terms = {"elbo_per_frame": self.elbo, "log_likelihood": self.log_likelihood, **self.divergences}
@@ -54,6 +60,10 @@ class EpisodicModel(nn.Module):
     """Whether without gradients it waits for the device, so that no graph of it can be captured."""
     regulariser: Regulariser | None = None
     """That of the present stage of training, for a model that has a memory."""
+    refines: ClassVar[bool] = False
+    """Whether it has a q(z) whose mean can be moved; see `refined`."""
+    refinement: float = 0.0
+    """In evaluation, the share by which the mean of q(z) moves towards what its prior expects."""
 
     def __init__(self, config: ModelConfig, frame: FrameFormat, embedding_size: int) -> None:
         super().__init__()
@@ -68,6 +78,11 @@ class EpisodicModel(nn.Module):
         With `copies`, every episode counts that many times, each with randomness of its own; the encoder, which has
         none, runs once.
         """
+
+    @property
+    def prior_scales(self) -> list[nn.Parameter]:
+        """Trained logarithms of its prior's scales: few numbers with far to go, so they have a rate of their own."""
+        return []
 
     def embed(self, frames: Tensor) -> Tensor:
         """e(x) of every frame, float32: [B, T, channels, H, W] -> [B, T, E]."""
@@ -85,6 +100,15 @@ class EpisodicModel(nn.Module):
         """log p(x | z) summed over the frames of each episode: codes [B, T, C] -> [B]."""
         log_probs = self.decode(codes.flatten(0, 1)).log_prob(frames.flatten(0, 1))
         return log_probs.unflatten(0, frames.shape[:2]).sum(-1)
+
+    def refined(self, posterior: CodePosterior, expected: Tensor) -> CodePosterior:
+        """q(z) in evaluation, its mean moved towards an expected code by the share `refinement`.
+
+        q(z) may be anything, so the bound stays one; the expected code must be a mean, never a sample of z.
+        """
+        if self.training or not self.refinement:
+            return posterior
+        return CodePosterior(torch.lerp(posterior.mean, expected, self.refinement), posterior.var)
 
     def place_on(self, device: torch.device) -> Self:
         """Move to a device, as it is trained and used there: on CUDA channels last, networks in their own precision."""
@@ -121,15 +145,20 @@ class EpisodicModel(nn.Module):
 class CodedModel(EpisodicModel):
     """A model in which every frame has a code of its own, inferred from that frame alone."""
 
-    compiled = ("embed", "score", "infer")
+    compiled: ClassVar[tuple[str, ...]] = ("embed", "score", "look")
 
     def __init__(self, config: ModelConfig, frame: FrameFormat, fixed_var: float | None = None) -> None:
         super().__init__(config, frame, 2 * config.code_size)
         self.head = CodeHead(2 * config.code_size, config.code_size, self.head_activation, fixed_var)
 
+    def look(self, frames: Tensor) -> tuple[Tensor, CodePosterior]:
+        """e(x) [B, T, E] and q(z | x) [B, T, C] of every frame: [B, T, channels, H, W]."""
+        embeddings = self.embed(frames)
+        return embeddings, self.head(embeddings)
+
     def infer(self, frames: Tensor) -> CodePosterior:
         """q(z | x) of every frame: [B, T, channels, H, W] -> [B, T, C]."""
-        return self.head(self.embed(frames))
+        return self.look(frames)[1]
 
 
 def repeat_episodes(tensor: Tensor, copies: int) -> Tensor:

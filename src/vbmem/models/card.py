@@ -7,7 +7,8 @@ from typing import Any
 from jinja2 import Template
 
 from vbmem.models.base import EpisodicModel
-from vbmem.models.settings import MemoryConfig
+from vbmem.models.memory_model import MemoryModel
+from vbmem.models.vae import VAE
 
 HUB = "hf://"  # begins the name of a model that lies on the Hugging Face Hub
 
@@ -19,10 +20,10 @@ def render_card(name: str, network: EpisodicModel, card: dict[str, Any]) -> str:
         "title": name.removeprefix(HUB),
         "quoted_name": repr(name),
         "license": dumps(card["license"]) if "license" in card else None,
-        "kind": getattr(settings, "memory", settings.kind),
+        "kind": "vae" if isinstance(network, VAE) else getattr(settings, "memory", settings.kind),
         "size": network.frame.size,
         "parameters": f"{sum(p.numel() for p in network.parameters()):,}",
-        "has_memory": isinstance(settings, MemoryConfig),
+        "has_memory": isinstance(network, MemoryModel),
         "card": card,
     }
     template = Path(__file__).with_name("card.md.jinja").read_text()

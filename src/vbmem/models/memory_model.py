@@ -5,30 +5,48 @@ from torch import Tensor, nn
 from torch.distributions import Beta
 
 from vbmem.memory import Addresses, MemoryState
+from vbmem.memory.checks import check_shape
 from vbmem.memory.reading import LocatedMemory, Memory
 from vbmem.memory.writing import VariationalMemory
-from vbmem.models.base import CodedModel, Evidence, FrameFormat, repeat_episodes, repeat_posterior
+from vbmem.models.base import CodedModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
 from vbmem.models.cuda_streams import SideStream
 from vbmem.models.settings import MemoryConfig, Regulariser
+from vbmem.nets import CodeHead, CodePosterior
 
 
 class MemoryModel(CodedModel):
-    """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder."""
+    """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder.
 
+    Of a code z = (content, own), [.., C], the content alone is written; the last `own_size` numbers have a prior of
+    their own, and the paper's model has none.
+    """
+
+    refines = True
+    compiled = (*CodedModel.compiled, "own_prior", "revise")
     config: MemoryConfig
 
     def __init__(self, config: MemoryConfig, frame: FrameFormat) -> None:
         kind = Memory.kinds[config.memory]
         posterior = {"factorised": config.factorised} if issubclass(kind, LocatedMemory) else {}
-        memory = kind(**{size: getattr(config, size) for size in kind.sizes}, **posterior)
+        content_size = config.code_size - config.own_size
+        sizes = {size: getattr(config, size) for size in kind.sizes} | {"code_size": content_size}
+        memory = kind(**sizes, **posterior)
         assert isinstance(memory, VariationalMemory)
         fixed_var = None if config.learned_code_var else 0.5 * float(memory.noise_var)
         super().__init__(config, frame, fixed_var)
+        self.content_size = content_size
         self.memory = memory
         self.memory.warns = False
         self.waits = memory.prior(torch.zeros(())).joint  # for the best rotation of its weights
         self.iterations = config.iterations or self.memory.default_iterations
         self.start = config.start
+        self.own_head: CodeHead | None = None
+        if config.own_prior == "network":
+            self.own_head = CodeHead(content_size, config.own_size, self.head_activation).start_at_standard()
+        self.recall_head: CodeHead | None = None
+        if config.sees_recall:
+            seen = 2 * config.code_size + content_size
+            self.recall_head = CodeHead(seen, config.code_size, self.head_activation).start_at_standard()
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:
             for name in ("noise_var", "row_var", "loc_var"):
@@ -39,8 +57,51 @@ class MemoryModel(CodedModel):
         """The memory with its prior's scales as now trained."""
         return self.memory.with_prior(**{name: log_scale.exp() for name, log_scale in self.log_scales.items()})
 
+    @property
+    def prior_scales(self) -> list[nn.Parameter]:
+        return list(self.log_scales.values())
+
+    def own_prior(self, content: Tensor) -> CodePosterior:
+        """p(own | content) of contents [.., C - own_size], N(0, I) unless a network says otherwise: [.., own_size]."""
+        if self.own_head is not None:
+            return self.own_head(content)
+        mean = content.new_zeros(*content.shape[:-1], self.config.own_size)
+        return CodePosterior(mean, torch.ones_like(mean))
+
+    def kl_own(self, own: CodePosterior, codes: Tensor) -> Tensor:
+        """KL(q(own) || p(own | content)) at the content of sampled codes [.., C], in nats: [..]."""
+        return normal_kl(own, self.own_prior(self.content(codes)))
+
+    def content(self, codes: Tensor) -> Tensor:
+        """What of codes [.., C] is written into memory: [.., C - own_size]."""
+        check_shape("codes", codes, self.config.code_size)
+        return codes[..., : self.content_size]
+
+    def complete(self, content: Tensor, generator: torch.Generator | None = None, *, sample: bool = True) -> Tensor:
+        """Whole codes [.., C] of contents [.., C - own_size].
+
+        Args:
+            content: for example what a memory's `sample` gave.
+            generator: of the draws.
+            sample: draw the own part from its prior; otherwise its mean.
+        """
+        if not self.config.own_size:
+            return content
+        prior = self.own_prior(content)
+        return torch.cat([content, prior.rsample(generator) if sample else prior.mean], dim=-1)
+
+    def revise(self, embeddings: Tensor, posterior: CodePosterior, recalled: Tensor) -> CodePosterior:
+        """q(z | x, memory) from q(z | x) and the mean of what the memory recalls of the content, [.., C - own_size].
+
+        The bound holds since recall is a mean, never a sample. A model that does not see it gives q(z | x) back.
+        """
+        if self.recall_head is None:
+            return posterior
+        correction = self.recall_head(torch.cat([embeddings, recalled], dim=-1))  # N(0, I) before training: none
+        return CodePosterior(posterior.mean + correction.mean, posterior.var * correction.var)
+
     def write(self, memory: VariationalMemory, codes: Tensor) -> tuple[MemoryState, Addresses]:
-        """Write codes [B, T, C] by the model's objective; the addresses are those of all frames."""
+        """Write contents [B, T, C - own_size] by the model's objective; the addresses are those of all frames."""
         if self.config.objective == "episode":
             return self._write_all(memory, codes)
         order = torch.rand(codes.shape[:2], device=codes.device).argsort(-1)
@@ -56,29 +117,46 @@ class MemoryModel(CodedModel):
         return memory.write(codes, self.iterations, self.start, gradient_iterations=self.config.gradient_iterations)
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        posterior = repeat_posterior(self.infer(frames), copies)
-        means, variances, frames = posterior.mean, posterior.var, repeat_episodes(frames, copies)
+        embeddings, posterior = self.look(frames)
+        posterior, frames = repeat_posterior(posterior, copies), repeat_episodes(frames, copies)
+        content, own = posterior.cut(self.content_size)
         side = SideStream(frames.device)
-        with side(means, variances):
+        with side(content.mean, content.var):
             memory = self.scaled_memory()
-            state, addresses = self.write(memory, means)
+            state, addresses = self.write(memory, content.mean)
             recalled = memory.recall(state, addresses)
-        shown = means
+        if self.recall_head is not None:
+            side.join(recalled)
+            posterior = self.revise(repeat_episodes(embeddings, copies), posterior, recalled)
+            content, own = posterior.cut(self.content_size)
+            with side(content.mean, content.var):
+                addresses = memory.address(state, content.mean)
+                recalled = memory.recall(state, addresses)
+        shown = content.mean
         if self.training and self.regulariser is not None:
             side.join(recalled)
-            shown = regularised(means, recalled, self.regulariser)
+            shown = regularised(content.mean, recalled, self.regulariser)
+        elif not self.training and self.refinement:
+            side.join(recalled)
+            shown = self.refined(content, recalled).mean
+            with side(shown):
+                addresses = memory.address(state, shown)
         with side(shown):
-            terms = memory.bound(shown, state, addresses, variances).terms()
-            measured = _memory_share(means, recalled)
-        codes = shown + variances.sqrt() * torch.randn_like(shown)
+            terms = memory.bound(shown, state, addresses, content.var).terms()
+            measured = _memory_share(content.mean, recalled)
+        codes = CodePosterior(torch.cat([shown, own.mean], dim=-1), posterior.var).rsample()
         log_likelihood = self.score(codes, frames)
         side.join(*terms.values(), *measured.values())
         divergences = {name: term for name, term in terms.items() if name.startswith("kl_")}
+        measured |= _memory_cost(divergences, frames.shape[1])
+        if self.config.own_size:
+            # A prior given the content is charged at the very sample of it that is decoded.
+            divergences["kl_own"] = self.kl_own(own, codes).sum(-1)
         return Evidence(
             log_likelihood=log_likelihood,
             divergences=divergences,
             episode_length=frames.shape[1],
-            measures=measured | _memory_cost(divergences, frames.shape[1]),
+            measures=measured,
         )
 
     def compile_parts(self) -> None:
@@ -104,6 +182,6 @@ def _memory_share(codes: Tensor, recalled: Tensor) -> dict[str, Tensor]:
 
 
 def _memory_cost(divergences: dict[str, Tensor], episode_length: int) -> dict[str, Tensor]:
-    """What it pays for that, per frame: every divergence but that of the codes."""
+    """What it pays for that, per frame: every divergence of the memory but that of the codes."""
     paid = [term.detach() for name, term in divergences.items() if name != "kl_codes"]
     return {"memory_kl": torch.stack(paid).sum(0) / episode_length}

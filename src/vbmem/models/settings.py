@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MemoryKind = Literal["gaussian", "categorical", "shifted", "mixture", "tree"]
 Objective = Literal["episode", "generalisation", "online"]
 Start = Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"]
+OwnPrior = Literal["standard", "network"]
 Precision = Literal["bfloat16", "float32"]
 
 
@@ -116,19 +117,40 @@ class MemoryConfig(ModelConfig):
     """`generalisation`: write a share of the frames, score all. `online`: one pass in random order."""
     written_share: float = 0.5
     """Of the frames, under the objective `generalisation`."""
+    own_size: int = 0
+    """Of the numbers in a code, the last so many belong to the frame alone; the others are its content, which alone is
+    written into memory. All of them make it a VAE."""
+    own_prior: OwnPrior = "standard"
+    """That of the own part: `standard`, N(0, I); or `network`, N(mean, var) by a small network of the content."""
+    sees_recall: bool = False
+    """Let q(z) of a frame see what the memory recalls of it, once all are written as the encoder sees each alone."""
     learned_scales: bool = False
-    """Train the prior's noise_var, row_var and loc_var. On CIFAR-10 this tends to switch the memory off."""
+    """Train the prior's noise_var, row_var and loc_var. Where frames have nothing in common, as on shuffled CIFAR-10,
+    this tends to switch the memory off."""
 
     def __post_init__(self) -> None:
-        for name, kinds in (("memory", MemoryKind), ("objective", Objective)):
+        for name, kinds in (("memory", MemoryKind), ("objective", Objective), ("own_prior", OwnPrior)):
             if (value := getattr(self, name)) not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, not {value!r}")
         if self.start is not None and self.start not in get_args(Start):
             raise ValueError(f"start must be one of {', '.join(get_args(Start))}, or none, not {self.start!r}")
+        if not 0 <= self.own_size <= self.code_size:
+            raise ValueError(f"own_size must lie between 0 and code_size, {self.code_size}, got {self.own_size}")
+        if (self.own_size or self.sees_recall) and not self.learned_code_var:
+            raise ValueError("own_size and sees_recall need a learned variance of q(z); set learned_code_var to true")
+        if self.sees_recall and self.own_size == self.code_size:
+            raise ValueError("sees_recall needs a memory, and own_size leaves nothing to write; make it smaller")
+        if self.own_prior == "network" and not 0 < self.own_size < self.code_size:
+            raise ValueError(f"own_prior network is of a part of the code given the rest; own_size is {self.own_size}")
         if not 0 < self.written_share <= 1:
             raise ValueError(f"written_share must lie above 0 and not above 1, got {self.written_share}")
         if self.gradient_iterations is not None and self.gradient_iterations < 1:
             raise ValueError(f"gradient_iterations must be at least 1, got {self.gradient_iterations}")
+
+    def build(self, frame: FrameFormat) -> EpisodicModel:
+        """An untrained model over frames of this format; where nothing of a code is written, a VAE."""
+        model = self.model if self.own_size < self.code_size else VAEConfig.model
+        return pkgutil.resolve_name(model)(self, frame)
 
 
 @dataclass(frozen=True)

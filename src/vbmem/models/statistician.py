@@ -11,6 +11,8 @@ from vbmem.nets.layers import dense
 
 
 class NeuralStatistician(BaselineModel):
+    refines = True
+
     def __init__(self, config: StatisticianConfig, frame: FrameFormat) -> None:
         size, context = config.code_size, config.context_size
         super().__init__(config, frame, 2 * size)
@@ -32,6 +34,7 @@ class NeuralStatistician(BaselineModel):
         with self._networks(frames):
             posterior = self.code_head(torch.cat([embeddings, contexts], dim=-1))
             prior = CodePosterior.from_network(self.code_prior(contexts))
+        posterior = self.refined(posterior, prior.mean)
         return Evidence(
             log_likelihood=self.score(posterior.rsample(), frames),
             divergences={"kl_codes": normal_kl(posterior, prior).sum(-1), "kl_context": normal_kl(context)},

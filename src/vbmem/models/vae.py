@@ -10,8 +10,11 @@ from vbmem.models.baseline import BaselineModel, noise_like
 class VAE(CodedModel, BaselineModel):
     """q(z_t) from the encoder, p(z_t) = N(0, I)."""
 
+    refines = True
+
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         posterior = repeat_posterior(self.infer(frames), copies)
+        posterior = self.refined(posterior, torch.zeros_like(posterior.mean))
         return Evidence(
             log_likelihood=self.score(posterior.rsample(), repeat_episodes(frames, copies)),
             divergences={"kl_codes": normal_kl(posterior).sum(-1)},

@@ -24,6 +24,11 @@ class CodePosterior:
         mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
         return cls(mean, torch.exp(2 * log_std))
 
+    def cut(self, size: int) -> tuple[Self, Self]:
+        """Of the first `size` numbers of the codes, and of the rest."""
+        (mean, rest), (var, rest_var) = (x.tensor_split((size,), dim=-1) for x in (self.mean, self.var))
+        return type(self)(mean, var), type(self)(rest, rest_var)
+
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """One code per frame, [.., C], differentiable in `mean` and `var`."""
         noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
@@ -52,6 +57,11 @@ class CodeHead(nn.Module):
             activation(),
             dense(2 * code_size, outputs, bias=False),
         )
+
+    def start_at_standard(self) -> Self:
+        """Let it begin with N(0, I), whatever the input."""
+        nn.init.zeros_(self.layers[-1].get_parameter("weight"))
+        return self
 
     def forward(self, embeddings: Tensor) -> CodePosterior:
         """Embeddings [.., embedding_size] -> posterior of codes [.., C]."""

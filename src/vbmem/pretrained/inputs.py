@@ -46,6 +46,14 @@ def to_unit(frames: Tensor, frame: FrameFormat) -> Tensor:
     return unit.round() if frame.likelihood == "bernoulli" else unit
 
 
+def check_known(known: Tensor, frames: Tensor) -> None:
+    """Raise ValueError unless a mask says of the pixels of frames [T, channels, H, W] which are known."""
+    sizes = zip(known.shape[::-1], frames.shape[::-1], strict=False)
+    if known.dtype != torch.bool or known.ndim > 4 or any(size not in (1, full) for size, full in sizes):
+        got = f"{known.dtype} {list(known.shape)}"
+        raise ValueError(f"known must be boolean and broadcastable to {list(frames.shape)}, got {got}")
+
+
 def _listed(images: Any) -> Sequence[Picture]:
     pictures = images if isinstance(images, Sequence) and not isinstance(images, str) else [images]
     if not pictures:

@@ -1,6 +1,5 @@
 """A trained model the way a person would use it: write pictures into a memory, generate, read, score."""
 
-import time
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +15,8 @@ from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import ChosenBy, WrittenMemory
 from vbmem.models.card import HUB
 from vbmem.models.directory import digest, save_model
-from vbmem.models.landed import landed_fingerprint
-from vbmem.models.memory_model import MemoryModel
-from vbmem.nets import CodePosterior
-from vbmem.pretrained.inputs import Pictures, as_frames, to_unit
+from vbmem.pretrained.coding import CodingModel
+from vbmem.pretrained.inputs import Pictures, as_frames, check_known, to_unit
 from vbmem.pretrained.novelty import (
     REFERENCE_ITERATIONS,
     REFERENCE_PICTURES,
@@ -28,19 +25,18 @@ from vbmem.pretrained.novelty import (
     plain_pictures,
     reference_clusters,
 )
-from vbmem.pretrained.picture_model import LONG, PictureModel
+from vbmem.pretrained.picture_model import LONG
 from vbmem.progress import track
 
 
 @dataclass(frozen=True)
-class Model(PictureModel):
+class Model(CodingModel):
     """Networks and the memory they were trained with. Nothing here needs or keeps gradients.
 
     Pictures are tensors or arrays [T, channels, H, W] (uint8, or float in [0, 1]), a folder, or a list of files or
     PIL images. What comes back is float in [0, 1], on the model's device.
     """
 
-    network: MemoryModel
     _: KW_ONLY
     memory: VariationalMemory
     """Empty; what `write` fills."""
@@ -48,13 +44,6 @@ class Model(PictureModel):
     def resize(self, **sizes: int) -> Self:
         """The same networks over a memory of other sizes, for example `resize(clusters=100)`; nothing is retrained."""
         return replace(self, memory=self.memory.resize(**sizes))
-
-    @torch.no_grad()
-    def encode(self, images: Pictures) -> CodePosterior:
-        """q(z | x) of every picture, [T, C]."""
-        frames = self._chunks(as_frames(images, self.frame), "encoding")
-        chunks = [self.network.infer(x.unsqueeze(0)) for x in frames]
-        return CodePosterior(*(torch.cat([getattr(q, part)[0] for q in chunks]) for part in ("mean", "var")))
 
     def write(
         self,
@@ -84,10 +73,11 @@ class Model(PictureModel):
         generator: torch.Generator | None = None,
     ) -> WrittenMemory:
         """Write codes [T, C] that `encode` gave; the other arguments are those of `write`."""
+        content = self.network.content(codes)
         steps = self.network.iterations if iterations is None else iterations
         start = self.network.start if start is None else start
-        memory = self._written(self.memory, codes, steps, generator, start)
-        threshold = known_from(memory, self.reference, codes, steps, start)
+        memory = self._written(self.memory, content, steps, generator, start)
+        threshold = known_from(memory, self.reference, content, steps, start)
         return replace(memory, threshold=threshold, reference=self.reference_digest)
 
     @torch.no_grad()
@@ -96,6 +86,7 @@ class Model(PictureModel):
         memory: WrittenMemory,
         count: int,
         *,
+        own: Tensor | Pictures | None = None,
         cluster: int | None = None,
         choice: ChosenBy = "usage",
         sample: bool = True,
@@ -106,11 +97,13 @@ class Model(PictureModel):
 
         The paper draws everything, the clusters of a mixture by `choice="prior"`. By default clusters are drawn as
         often as the episode used them, and pixels are means, since sampled ones only add independent noise.
-        `memory.sample` gives the codes of such pictures.
+        `memory.sample` gives what they show, their content, and `complete` makes codes of it.
 
         Args:
             memory: what `write` returned.
             count: how many.
+            own: whose own part they have, "this content, that pose": pictures, or codes [n, C] that `encode` gave, one
+                for all or one for each. By default it is drawn from its prior.
             cluster: draw from this one only; of a tree, from this one of its first partition.
             choice: which clusters pictures come from: "usage", as the episode used them; "prior", all alike, those of a
                 tree each partition for itself; "network", of a tree only. See `WrittenMemory.sample`.
@@ -119,10 +112,14 @@ class Model(PictureModel):
             generator: of all the draws.
 
         Raises:
-            ValueError: another model wrote the memory, or it cannot choose clusters like that.
+            ValueError: another model wrote the memory, it cannot choose clusters like that, or `own` fits nothing.
         """
         self._check(memory)
-        codes = memory.sample(count, generator, cluster=cluster, choice=choice, sample=sample)
+        content = memory.sample(count, generator, cluster=cluster, choice=choice, sample=sample)
+        if own is None:
+            codes = self.complete(content, sample=sample, generator=generator)
+        else:
+            codes = torch.cat([content, self._own_part(own, count, memory)], dim=-1)
         return self.decode(codes, sample=sample_pixels, generator=generator)
 
     @torch.no_grad()
@@ -138,6 +135,8 @@ class Model(PictureModel):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Iterative reading (paper, G.2): each step encodes the last pictures, reads them from memory and decodes.
+
+        What of a code is the picture's own stays as it was encoded.
 
         With `sample=False`, means throughout, it recalls what the memory holds of noisy or damaged pictures: two or
         three steps do that, more drift towards the clusters' means.
@@ -159,16 +158,15 @@ class Model(PictureModel):
         check_size("steps", steps)
         frames = as_frames(images, self.frame)
         if known is not None:
-            sizes = zip(known.shape[::-1], frames.shape[::-1], strict=False)
-            if known.dtype != torch.bool or known.ndim > 4 or any(size not in (1, full) for size, full in sizes):
-                got = f"{known.dtype} {list(known.shape)}"
-                raise ValueError(f"known must be boolean and broadcastable to {list(frames.shape)}, got {got}")
+            check_known(known, frames)
             known, given = known.to(self.device), to_unit(frames.to(self.device), self.frame)
-            frames = torch.where(known, given, self.decode(memory.mean_code))
+            frames = torch.where(known, given, self.decode(self.complete(memory.mean_code, sample=False)))
         results = []
         for _ in track(range(steps), "reading", show=len(frames) * steps >= LONG):
-            codes = torch.cat([self.network.infer(x.unsqueeze(0)).mean[0] for x in self._chunks(frames)])
-            codes = memory.read(codes, generator, sample=sample)
+            q = self._joined([self._infer(x, memory) for x in self._chunks(frames)])
+            content, own = q.cut(self.network.content_size)
+            read = memory.read(content.mean, generator, sample=sample)
+            codes = torch.cat([read, own.rsample(generator) if sample else own.mean], dim=-1)
             frames = self.decode(codes, sample=sample_pixels, generator=generator)
             results.append(frames)
             if known is not None:
@@ -193,7 +191,7 @@ class Model(PictureModel):
     def score_codes(self, memory: WrittenMemory, codes: Tensor) -> Tensor:
         """The same of codes [T, C] that `encode` gave."""
         self._check(memory)
-        return familiarity(memory, self.reference, codes)
+        return familiarity(memory, self.reference, self.network.content(codes))
 
     def threshold(self, memory: WrittenMemory) -> float | None:
         """The score from which on a picture counts as known to this memory; None where it is not known.
@@ -219,7 +217,7 @@ class Model(PictureModel):
         frames = as_frames(images, self.frame)
         chosen = frames[torch.randperm(len(frames), generator=generator)[:REFERENCE_PICTURES]]
         plain = plain_pictures(len(chosen), self.frame, generator)
-        codes = torch.cat([self.encode(pictures).mean for pictures in (chosen, plain)])
+        codes = torch.cat([self.network.content(self.encode(pictures).mean) for pictures in (chosen, plain)])
         memory = self.memory
         if "clusters" in memory.sizes:
             memory = memory.resize(clusters=reference_clusters(memory.rows, memory.code_size))
@@ -234,23 +232,26 @@ class Model(PictureModel):
         """A lower bound on log p(x | memory) of every picture, in nats, [T].
 
         E_q(z) log p(x | z) - KL(q(z) || p(z | s, w, memory)) - KL(q(w|s)) - KL(q(s)), with the best q(s), q(w|s) for
-        each picture by itself, and p(s) the smoothed usage of the clusters. The first term rules: simple pictures have
-        a high bound whatever the memory holds, so compare bounds of one picture under several memories, or use `score`.
+        each picture by itself, and p(s) the smoothed usage of the clusters; the own part of a code pays for its prior.
+        The first term rules: simple pictures have a high bound whatever the memory holds, so compare bounds of one
+        picture under several memories, or use `score`.
 
         Args:
             memory: what `write` returned.
             images: to be scored.
-            samples: draws of z over which the first term is averaged.
+            samples: draws of z over which the first term, and that of an own part, are averaged.
             generator: of these draws.
         """
         self._check(memory)
         check_size("samples", samples)
         scores = []
         for x in self._chunks(as_frames(images, self.frame), "scoring"):
-            q = self.network.infer(x.unsqueeze(0))
-            known = memory.score(q.mean[0], q.var[0])
-            codes = (q.rsample(generator).transpose(0, 1) for _ in range(samples))  # an episode each: [n, 1, C]
-            scores.append(torch.stack([self.network.score(z, x.unsqueeze(1)) for z in codes]).mean(0) + known)
+            q = self._infer(x, memory)
+            content, own = q.cut(self.network.content_size)
+            codes = [q.rsample(generator) for _ in range(samples)]
+            # Every picture is an episode: [n, 1, ..].
+            terms = [self.network.score(z.unsqueeze(1), x.unsqueeze(1)) - self.network.kl_own(own, z) for z in codes]
+            scores.append(torch.stack(terms).mean(0) + memory.score(content.mean, content.var))
         return torch.cat(scores)
 
     def save(self, directory: str | Path) -> None:
@@ -281,42 +282,7 @@ class Model(PictureModel):
         generator: torch.Generator | None,
         start: Start | None = None,
     ) -> WrittenMemory:
-        """Codes [T, C] in a memory that knows this model."""
+        """Contents [T, C - own_size] in a memory that knows this model."""
         return WrittenMemory.write(
             memory, codes, iterations, generator, start=start, model=self.name, fingerprint=self.fingerprint
         )
-
-    def _check(self, memory: WrittenMemory) -> None:
-        if memory.fingerprint != self.fingerprint and memory.fingerprint != landed_fingerprint(self.network):
-            raise ValueError(
-                f"this memory was written by the model {memory.model!r} ({memory.fingerprint}), not by "
-                f"{self.name!r} ({self.fingerprint}); load that model, or write the pictures again with this one"
-            )
-        if (device := memory.state.row_mean.device) != self.device:
-            raise ValueError(
-                f"this memory is on {device}, the model on {self.device}; load one of them with device={str(device)!r}"
-            )
-
-
-@dataclass(frozen=True)
-class WriteTimes:
-    """Milliseconds that a write took."""
-
-    encode: float
-    write: float
-
-    def __str__(self) -> str:
-        return f"{self.encode:.0f} ms to encode, {self.write:.0f} ms to write"
-
-
-def timed_write(
-    model: Model, frames: Tensor, generator: torch.Generator | None = None, start: Start | None = None
-) -> tuple[WrittenMemory, Tensor, WriteTimes]:
-    """Write an episode: the memory, the codes [T, C] that went into it, and how long that took."""
-    model.write(frames[:1])  # the first call of all loads libraries; the times are those of the second
-    started = time.perf_counter()
-    codes = model.encode(frames).mean
-    encoded = time.perf_counter()
-    memory = model.write_codes(codes, start=start, generator=generator)
-    written = time.perf_counter()
-    return memory, codes, WriteTimes(1e3 * (encoded - started), 1e3 * (written - encoded))

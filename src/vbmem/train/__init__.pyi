@@ -1,4 +1,4 @@
-from .evaluation import Evaluation, evaluate
+from .evaluation import Evaluation, best_refinement, evaluate
 from .loop import Trainer
 from .runs import make_model, make_source, read_run
 from .settings import DataConfig, RunConfig, Stage
@@ -9,6 +9,7 @@ __all__ = [
     "RunConfig",
     "Stage",
     "Trainer",
+    "best_refinement",
     "evaluate",
     "make_model",
     "make_source",

@@ -103,7 +103,8 @@ class Trainer:
             f"valid {validated['elbo_per_frame']:9.2f} +- {validated['standard_error']:.2f} nats a frame"
             + (" *" if better else "")
         )
-        waited = progress.stage_epoch - progress.best_epoch
+        warming = math.ceil(self.config.warm_up / self.source.batches_per_epoch)  # epochs, in which the bound may fall
+        waited = min(progress.stage_epoch - progress.best_epoch, progress.epoch - warming)
         if progress.stage_epoch >= progress.stage_epochs or waited >= self.config.patience:
             self._next_stage(display)
         if not self._finished:
@@ -185,7 +186,8 @@ class Trainer:
         stages = self.config.stages
         stage = stages[min(self.progress.stage, len(stages) - 1)]
         self.model.regulariser = self.config.regulariser(stage)
-        self.step = TrainingStep(self.model, self.source, self.config, stage.learning_rate)
+        steps = self.progress.epoch * self.source.batches_per_epoch + self.progress.batch
+        self.step = TrainingStep(self.model, self.source, self.config, stage.learning_rate, steps)
 
     def _learning_rate(self) -> float:
         progress = self.progress

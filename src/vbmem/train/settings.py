@@ -47,6 +47,12 @@ class RunConfig:
     """Epochs without a better validation bound after which a stage stops."""
     schedule: Literal["constant", "cosine"] = "constant"
     """How the learning rate changes over a stage."""
+    warm_up: int = 0
+    """Steps, counted over the whole run, in which the weight of every divergence rises from 0 to 1 in what is trained;
+    the bound that is reported has the full weight always. Patience begins after them."""
+    scale_rate: float = 20.0
+    """How many times the learning rate the prior's learned scales have: a logarithm that moves as slowly as a weight
+    gets nowhere."""
     regularise: bool | None = None
     """Move codes towards what the memory recalls in every stage, or in none; by default as each stage says."""
     batch_norm: Literal["fresh", "accumulated"] = "fresh"
@@ -67,6 +73,8 @@ class RunConfig:
         _require(len(self.stages) >= 1, "a run needs at least one stage", len(self.stages))
         _require(self.copies >= 1, "copies must be at least 1", self.copies)
         _require(self.patience >= 1, "patience must be at least 1", self.patience)
+        _require(self.warm_up >= 0, "warm_up must not be negative", self.warm_up)
+        _require(self.scale_rate > 0, "scale_rate must be positive", self.scale_rate)
         _require(self.clip is None or self.clip > 0, "clip must be positive", self.clip or 0)
         if self.regularise and not isinstance(self.model, MemoryConfig):
             raise ValueError("only a model with a memory can be regularised: codes move towards what it recalls")

@@ -7,6 +7,7 @@ replayed; nothing in it waits for the device. Sums are kept there and read when 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,23 +28,29 @@ class TrainingStep:
     Args:
         model: what is trained.
         source: of its episodes.
-        config: the run, for its `copies`, `beta1`, `clip` and `averaging`.
+        config: the run, for its `copies`, `beta1`, `clip`, `warm_up`, `scale_rate` and `averaging`.
         learning_rate: to begin with.
+        steps: how many the run has made before.
     """
 
-    def __init__(self, model: EpisodicModel, source: EpisodeSource, config: RunConfig, learning_rate: float) -> None:
+    def __init__(
+        self, model: EpisodicModel, source: EpisodeSource, config: RunConfig, learning_rate: float, steps: int = 0
+    ) -> None:
         self.model, self.source, self.config = model, source, config
         device = source.images.device
         cuda = device.type == "cuda"
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.averages = [p.detach().clone() for p in self.parameters] if config.averaging else []
-        self.optimizer = torch.optim.Adam(
-            self.parameters,
-            lr=torch.tensor(learning_rate, device=device) if cuda else learning_rate,
-            betas=(config.beta1, 0.999),
-            fused=True,
-            capturable=cuda,
-        )
+        scales = [p for p in model.prior_scales if p.requires_grad]
+        others = [p for p in self.parameters if not any(p is scale for scale in scales)]
+        groups: list[dict[str, Any]] = [
+            {"params": parameters, "times": times, "lr": torch.zeros((), device=device) if cuda else 0.0}
+            for parameters, times in ((others, 1.0), (scales, config.scale_rate))
+            if parameters
+        ]
+        self.optimizer = torch.optim.Adam(groups, betas=(config.beta1, 0.999), fused=True, capturable=cuda)
+        self.set_learning_rate(learning_rate)
+        self.steps = torch.tensor(steps, device=device)  # made in the whole run
         self.skipped = torch.zeros((), device=device)  # non-finite steps since `reset`
         self.streak = torch.zeros((), device=device)  # of them in a row, up to now
         self.counted = torch.zeros((), device=device)  # the other steps since `reset`
@@ -60,11 +67,12 @@ class TrainingStep:
         self._run(indices)
 
     def set_learning_rate(self, rate: float) -> None:
-        settings = self.optimizer.param_groups[0]
-        if isinstance(settings["lr"], Tensor):  # which a captured step reads
-            settings["lr"].fill_(rate)
-        else:
-            settings["lr"] = rate
+        """Of the networks; the prior's scales have theirs so many times."""
+        for settings in self.optimizer.param_groups:
+            if isinstance(settings["lr"], Tensor):  # which a captured step reads
+                settings["lr"].fill_(rate * settings["times"])
+            else:
+                settings["lr"] = rate * settings["times"]
 
     def reset(self) -> None:
         for tensor in (self.skipped, self.counted, self.sums):
@@ -119,8 +127,8 @@ class TrainingStep:
         except NumericalError:  # only where Python may look at values; a captured step yields NaN instead
             self._finish(torch.ones_like(self.skipped))
             return
-        objective = evidence.elbo if evidence.extra_objective is None else evidence.elbo + evidence.extra_objective
-        loss = -objective.mean() / evidence.episode_length
+        weight = (self.steps / self.config.warm_up).clamp(max=1) if self.config.warm_up else None
+        loss = -evidence.objective(weight).mean() / evidence.episode_length
         loss.backward()
         longest = math.inf if self.config.clip is None else self.config.clip
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, longest, foreach=True)
@@ -137,6 +145,7 @@ class TrainingStep:
         self._statistics.copy_(torch.where(bad > 0, self._statistics_before, self._statistics))
         if self.averages:
             torch._foreach_lerp_(self.averages, self.parameters, 1 - self.config.averaging)
+        self.steps += 1
         self.skipped += bad
         self.streak.copy_((self.streak + bad) * bad)
         self.counted += 1 - bad

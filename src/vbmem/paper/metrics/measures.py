@@ -59,7 +59,8 @@ def joint_samples(trial: Trial) -> Rows:
     model, frames, memory, generator = trial.model, trial.frames, trial.memory, trial.generator
     if model.memory.partitions == 1:
         return {}
-    n, theta = len(frames), memory.address(model.encode(frames).mean).assignment  # [G, T, H]
+    content = model.network.content(model.encode(frames).mean)
+    n, theta = len(frames), memory.address(content).assignment  # [G, T, H]
     joints = {
         "prefix counts": memory.choice.sample(n, generator),
         "prefix networks": PrefixNetworks.fit(theta).sample(n, generator),
@@ -67,7 +68,8 @@ def joint_samples(trial: Trial) -> Rows:
         "independent": torch.randint(theta.shape[-1], (len(theta), n), generator=generator),
     }
     draw = functools.partial(memory.empty.sample, memory.state, n, generator)
-    return trial.judge({name: model.decode(draw(clusters=clusters)) for name, clusters in joints.items()}, frames)
+    codes = {way: model.complete(draw(clusters=clusters), generator=generator) for way, clusters in joints.items()}
+    return trial.judge({way: model.decode(drawn) for way, drawn in codes.items()}, frames)
 
 
 def recall(trial: Trial) -> dict[str, Rows]:
@@ -116,7 +118,8 @@ def size_table(model: Model, judge: Judge, frames: Tensor, others: int, generato
     for n, clusters in track([*itertools.product(LENGTHS, CLUSTERS)], "sizes"):
         sized, z = model.resize(clusters=clusters), codes[:n]
         memory = sized.write_codes(z, generator=generator)
-        bound = sized.memory.bound(z, memory.state, sized.memory.address(memory.state, z)).total / n
+        content = sized.network.content(z)
+        bound = sized.memory.bound(content, memory.state, memory.address(content)).total / n
         drawn = sized.generate(memory, min(n, CELL_SAMPLES), generator=generator)
         made = {"samples": drawn, "reads": sized.read(memory, drawn, STEPS[-1], sample=False)[-1]}
         cell = {"frames": n, "clusters": clusters, "pictures": len(drawn), "base rate": n / (n + others)}
