@@ -198,6 +198,33 @@ def metrics(
 
 
 @command("The paper")
+def episodes_table(
+    out: Path = Path("results/episodes"),
+    kinds: list[str] = [],  # noqa: B006, empty for all
+    models: list[str] = [],  # noqa: B006, empty for all
+    seeds: int = 1,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    device: Device = "auto",
+) -> None:
+    """When a memory pays: models on several kinds of episodes.
+
+    Args:
+        out: the directory for the runs, episodes.json and episodes.png; finished runs are not trained again.
+        kinds: kinds of episodes, by what their frames share; by default all.
+        models: the models to train, of which the vae is what the others are compared with; by default all.
+        seeds: how many seeds (0, 1, ..) each is trained with.
+        jobs: runs at the same time, each in a process of its own.
+        data_dir: where CIFAR-10, CelebA and Omniglot are kept or downloaded to; also the variable VBMEM_DATA.
+        device: where to train; days on a CPU.
+    """
+    from vbmem.paper.episodes_table import KINDS, MODELS, episodes_table
+
+    where = (data_dir, pick_device(device), console)
+    episodes_table(out, kinds or list(KINDS), models or list(MODELS), list(range(seeds)), *where, jobs)
+
+
+@command("The paper")
 def few_shot(
     models: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL [MODEL ..]")],
     split: Literal["valid", "test"] = "test",

@@ -1,0 +1,179 @@
+"""The study of when a memory pays: kinds of episodes, and at equal steps the models with and without a memory."""
+
+import itertools
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from vbmem.data.settings import DataConfig
+from vbmem.files import write_atomically, write_json
+from vbmem.models.settings import MemoryConfig, ModelConfig, StatisticianConfig, VAEConfig
+from vbmem.paper.training import Json, Run, train_all
+from vbmem.sheets import figure_png
+from vbmem.tables import table
+from vbmem.train.settings import RunConfig, Stage
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of episodes, and how long models are trained on it."""
+
+    shares: str
+    """What the frames of an episode have in common."""
+    data: DataConfig
+    epochs: int
+    code_size: int
+
+
+CIFAR = DataConfig("cifar10", augment=("mirror",))
+OMNIGLOT = DataConfig(
+    "omniglot", binary=True, episodes="by-label", batch_size=50, episode_length=20, augment=("rotations", "affine")
+)
+KINDS: dict[str, Kind] = {
+    "shuffled": Kind("nothing", CIFAR, 120, 200),
+    "label": Kind("a label", replace(CIFAR, episodes="by-label"), 120, 200),
+    "labels": Kind("four labels", replace(CIFAR, episodes="by-label", labels_per_episode=4), 120, 200),
+    "views": Kind("four pictures, each seen in 16 ways", replace(CIFAR, episodes="views"), 120, 200),
+    "repeats": Kind("four pictures, each 16 times", replace(CIFAR, episodes="repeats"), 120, 200),
+    "person": Kind(
+        "a person",
+        DataConfig("celeba", episodes="by-label", batch_size=200, episode_length=5, subset="five-each"),
+        150,
+        200,
+    ),
+    "character": Kind("a character", OMNIGLOT, 140, 64),
+    "characters": Kind("four characters", replace(OMNIGLOT, labels_per_episode=4), 140, 64),
+}
+WITHOUT = ("vae", "statistician")  # models without a memory
+MEMORIES: dict[str, MemoryConfig] = {
+    "gaussian": MemoryConfig("gaussian", rows=4),
+    "categorical": MemoryConfig("categorical", rows=4),
+    "shifted": MemoryConfig("shifted", rows=4, iterations=10),
+    "mixture": MemoryConfig("mixture", rows=2, clusters=4, iterations=10),
+    "tree": MemoryConfig("tree", rows=2, clusters=4, partitions=2, iterations=10),
+}
+MODELS = (*WITHOUT, *MEMORIES)
+WARM_UP = 2000  # steps; without it most models forget what they share before it is of use
+
+
+def run_of(kind: str, model: str, seed: int) -> RunConfig:
+    """Half of a memory model's code is the frame's own; the scales of its prior are learned."""
+    cell = KINDS[kind]
+    settings: ModelConfig
+    if model == "vae":
+        settings = VAEConfig(code_size=cell.code_size)
+    elif model == "statistician":
+        settings = StatisticianConfig(code_size=cell.code_size, context_size=256)
+    else:
+        settings = replace(
+            MEMORIES[model],
+            code_size=cell.code_size,
+            own_size=cell.code_size // 2,
+            learned_scales=True,
+            gradient_iterations=2,
+            filters=32,
+            style="basic",
+        )
+    return RunConfig(
+        cell.data,
+        settings,
+        (Stage(cell.epochs),),
+        schedule="cosine",
+        warm_up=WARM_UP,
+        averaging=0.995,
+        patience=cell.epochs,  # at equal steps
+        seed=seed,
+    )
+
+
+def episodes_table(
+    out: Path,
+    kinds: list[str],
+    models: list[str],
+    seeds: list[int],
+    data_dir: Path | None,
+    device: torch.device,
+    console: Console,
+    jobs: int = 1,
+) -> None:
+    """Train every model on every kind of episodes, `jobs` at a time; leave the runs under `out`/runs, the numbers in
+    `out`/episodes.json and the figure in `out`/episodes.png."""
+    for name, chosen, known in (("kind of episodes", kinds, KINDS), ("model", models, MODELS)):
+        if unknown := set(chosen) - set(known):
+            raise ValueError(f"there is no {name} {', '.join(sorted(unknown))}; choose among {', '.join(known)}")
+    cells = itertools.product(seeds, kinds, models)
+    runs = {Run(f"{kind}-{model}", seed): run_of(kind, model, seed) for seed, kind, model in cells}
+    summary = summarise(train_all(runs, out, data_dir, device, console, jobs))
+    write_json(out / "episodes.json", summary)
+    write_atomically(out / "episodes.png", figure_png(draw(summary), dpi=120))
+    console.print(render(summary))
+
+
+def summarise(results: list[Json]) -> dict[str, dict[str, Json]]:
+    """By kind of episodes and model: the test bound over seeds, the lead over the VAE seed by seed, and every term."""
+    tested = {(result["name"], result["seed"]): result["test"] for result in results if "test" in result}
+    summary: dict[str, dict[str, Json]] = {}
+    for kind, model in itertools.product(KINDS, MODELS):
+        own, plain = (
+            {seed: test for (name, seed), test in tested.items() if name == f"{kind}-{which}"}
+            for which in (model, "vae")
+        )
+        if own:
+            leads = [own[s]["elbo_per_frame"] - plain[s]["elbo_per_frame"] for s in own if s in plain]
+            terms = set.intersection(*(set(test) for test in own.values()))
+            summary.setdefault(kind, {})[model] = {
+                "seeds": len(own),
+                **{name: _mean_and_spread([test[name] for test in own.values()]) for name in sorted(terms)},
+                "lead": _mean_and_spread(leads),
+            }
+    return summary
+
+
+def _mean_and_spread(values: list[float]) -> Json | None:
+    if not values:
+        return None
+    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else None}
+
+
+def _text(found: Json | None, form: str) -> str:
+    if found is None:
+        return ""
+    return f"{found['mean']:{form}}" + (f" ± {found['std']:.1f}" if found["std"] is not None else "")
+
+
+def render(summary: dict[str, dict[str, Json]]) -> Table:
+    rows = [
+        {
+            "episodes share": KINDS[kind].shares,
+            "model": model,
+            "bound": _text(row["elbo_per_frame"], ".1f"),
+            "lead over the VAE": _text(row["lead"], "+.1f"),
+            "memory share": _text(row.get("memory_share"), ".2f"),
+            "seeds": row["seeds"],
+        }
+        for kind, models in summary.items()
+        for model, row in models.items()
+    ]
+    return table(rows, "test bound, nats a frame")
+
+
+def draw(summary: dict[str, dict[str, Json]]) -> Figure:
+    """One panel for every kind of episodes: how far each model is ahead of the VAE, in nats a frame."""
+    figure = Figure(figsize=(2.4 * max(len(summary), 1), 3.2), layout="constrained")
+    panels: Any = figure.subplots(1, max(len(summary), 1), squeeze=False)[0]
+    for axes, (kind, models) in zip(panels, summary.items(), strict=False):
+        led = {model: row["lead"] for model, row in models.items() if model != "vae" and row["lead"]}
+        colours = ["tab:gray" if model in WITHOUT else "tab:blue" for model in led]
+        errors = [lead["std"] or 0.0 for lead in led.values()]
+        axes.bar(list(led), [lead["mean"] for lead in led.values()], yerr=errors, color=colours, capsize=2)
+        axes.axhline(0, color="black", linewidth=1)
+        axes.set_title(f"frames share\n{KINDS[kind].shares}", fontsize=9)
+        axes.tick_params(axis="x", rotation=90, labelsize=8)
+    panels[0].set_ylabel("nats a frame ahead of the VAE")
+    return figure
