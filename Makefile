@@ -10,7 +10,7 @@ demo: $(READY)  ## an episode written into memory, pictures generated and recall
 	$(BIN)/vbmem demo --out demo
 
 test: $(READY)  ## the whole test suite
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
