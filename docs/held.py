@@ -25,6 +25,7 @@ def ratios(file: str) -> Iterator[tuple[str, float, float, str]]:
     """Of figure 2: the baseline, the lowest and highest ratio, where ours is ahead."""
     cells = read(file)["cells"]
     for key, name in BASELINES.items():
+        # Of two negative bounds: above 1, ours is the better.
         found = [cell[key] / cell["vb"] for cell in cells]
         ahead = f"{sum(ratio > 1 for ratio in found)} of {len(found)}"
         yield name, min(found), max(found), ahead

@@ -10,6 +10,17 @@ from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import console
 from vbmem.data.settings import Binarisation
 
+Jobs = Annotated[
+    int,
+    tyro.conf.arg(
+        help="runs at the same time, each in a process of its own; on a large GPU several take little longer than one"
+    ),
+]
+DataDir = Annotated[
+    Path | None, tyro.conf.arg(help="where data sets are kept or downloaded to; also the variable VBMEM_DATA")
+]
+TrainingDevice = Annotated[Device, tyro.conf.arg(help="where to train; hours on a CPU")]
+
 
 @command("The paper")
 def table1(
@@ -18,9 +29,9 @@ def table1(
     models: list[str] = ["vae", "statistician", "dkm", "gaussian", "categorical"],  # noqa: B006, shown as the default
     as_in_paper: bool = False,
     seeds: int = 3,
-    jobs: int = 1,
-    data_dir: Path | None = None,
-    device: Device = "auto",
+    jobs: Jobs = 1,
+    data_dir: DataDir = None,
+    device: TrainingDevice = "auto",
 ) -> None:
     """Table 1: five models trained, beside the paper's bounds.
 
@@ -31,10 +42,6 @@ def table1(
         as_in_paper: train in the paper's exact settings, the presets paper-..; otherwise in ours. The table shows
             both as far as they are finished.
         seeds: how many seeds (0, 1, ..) every row is trained with.
-        jobs: rows trained at the same time, each in a process of its own; on a large GPU several take little longer
-            than one.
-        data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
-        device: where to train; hours on a CPU.
     """
     from vbmem.paper.table1 import table1
 
@@ -48,9 +55,9 @@ def claims(
     names: list[str] = [],  # noqa: B006, empty for all
     epochs: int | None = None,
     seeds: int = 2,
-    jobs: int = 1,
-    data_dir: Path | None = None,
-    device: Device = "auto",
+    jobs: Jobs = 1,
+    data_dir: DataDir = None,
+    device: TrainingDevice = "auto",
 ) -> None:
     """Claims: models with one of the paper's choices changed.
 
@@ -59,9 +66,6 @@ def claims(
         names: the variants to train; by default all.
         epochs: train each in a single stage of so many epochs; by default as its preset has it.
         seeds: how many seeds (0, 1, ..) every variant is trained with.
-        jobs: runs at the same time, each in a process of its own.
-        data_dir: where CIFAR-10 is kept or downloaded to; also the variable VBMEM_DATA.
-        device: where to train; hours on a CPU.
     """
     from vbmem.paper.claims import VARIANTS, claims
 
@@ -203,9 +207,9 @@ def episodes_table(
     kinds: list[str] = [],  # noqa: B006, empty for all
     models: list[str] = [],  # noqa: B006, empty for all
     seeds: int = 1,
-    jobs: int = 1,
-    data_dir: Path | None = None,
-    device: Device = "auto",
+    jobs: Jobs = 1,
+    data_dir: DataDir = None,
+    device: TrainingDevice = "auto",
 ) -> None:
     """When a memory pays: models on several kinds of episodes.
 
@@ -214,9 +218,6 @@ def episodes_table(
         kinds: kinds of episodes, by what their frames share; by default all.
         models: the models to train, of which the vae is what the others are compared with; by default all.
         seeds: how many seeds (0, 1, ..) each is trained with.
-        jobs: runs at the same time, each in a process of its own.
-        data_dir: where CIFAR-10, CelebA and Omniglot are kept or downloaded to; also the variable VBMEM_DATA.
-        device: where to train; days on a CPU.
     """
     from vbmem.paper.episodes_table import KINDS, MODELS, episodes_table
 
@@ -232,7 +233,7 @@ def few_shot(
     trials: int = 1000,
     out: Path | None = None,
     picture: Path | None = None,
-    data_dir: Path | None = None,
+    data_dir: DataDir = None,
     seed: int = 0,
     device: Device = "auto",
 ) -> None:
@@ -246,7 +247,6 @@ def few_shot(
         trials: trials of every classification.
         out: a JSON file for everything measured.
         picture: a PNG file for characters, and what the first model draws after a few drawings of each.
-        data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
         seed: seed of the episodes, the trials and the random draws.
         device: where to compute; auto takes a GPU if there is one.
     """

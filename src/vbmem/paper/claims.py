@@ -4,7 +4,6 @@ The page *What held* of the documentation has the claims, and what came of them.
 """
 
 import itertools
-import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from vbmem.models.memory_model import MemoryModel
 from vbmem.models.settings import Start
 from vbmem.paper.metrics import metrics
 from vbmem.paper.presets import get_preset
-from vbmem.paper.training import Json, Run, train_all
+from vbmem.paper.training import Json, Run, as_text, check_names, mean_and_spread, train_all
 from vbmem.tables import table
 from vbmem.train.evaluation import evaluate
 from vbmem.train.settings import RunConfig
@@ -105,8 +104,7 @@ def claims(
         names: of `VARIANTS`.
         epochs: of a single stage; by default the stages of the presets.
     """
-    if unknown := set(names) - set(VARIANTS):
-        raise ValueError(f"there is no variant {', '.join(sorted(unknown))}; choose among {', '.join(VARIANTS)}")
+    check_names("variant", names, VARIANTS)
     runs = {Run(name, seed): _config(VARIANTS[name], seed, epochs) for seed, name in itertools.product(seeds, names)}
     results = train_all(runs, out, data_dir, device, console, jobs, measure)
     for result in results:
@@ -140,34 +138,25 @@ def summarise(results: list[Json]) -> Json:
             summary[name] = {
                 "place": variant.place,
                 "preset": variant.preset,
-                "bound": _mean_and_spread(list(bounds[name].values())),
-                "difference": _mean_and_spread(
-                    [bounds[name][seed] - base[seed] for seed in bounds[name] if seed in base]
-                ),
+                "bound": _over_seeds(list(bounds[name].values())),
+                "difference": _over_seeds([bounds[name][seed] - base[seed] for seed in bounds[name] if seed in base]),
                 "broke_down": sum("broke_down" in run for run in runs),
             }
     return summary
 
 
-def _mean_and_spread(values: list[float]) -> Json | None:
-    if not values:
-        return None
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.mean(values), "std": spread, "seeds": len(values)}
+def _over_seeds(values: list[float]) -> Json | None:
+    found = mean_and_spread(values)
+    return found and {**found, "seeds": len(values)}
 
 
 def render(summary: Json) -> Table:
-    def text(found: Json | None, form: str) -> str:
-        if found is None:
-            return ""
-        return f"{found['mean']:{form}}" + (f" ± {found['std']:.1f}" if found["std"] is not None else "")
-
     rows = [
         {
             "variant": name,
             "place": row["place"],
-            "bound": text(row["bound"], ".1f"),
-            "difference": text(row["difference"], "+.1f"),
+            "bound": as_text(row["bound"], ".1f"),
+            "difference": as_text(row["difference"], "+.1f"),
             "broke down": row["broke_down"],
         }
         for name, row in summary.items()

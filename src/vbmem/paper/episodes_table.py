@@ -1,7 +1,6 @@
 """The study of when a memory pays: kinds of episodes, and at equal steps the models with and without a memory."""
 
 import itertools
-import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from rich.table import Table
 from vbmem.data.settings import DataConfig
 from vbmem.files import write_atomically, write_json
 from vbmem.models.settings import MemoryConfig, ModelConfig, StatisticianConfig, VAEConfig
-from vbmem.paper.training import Json, Run, train_all
+from vbmem.paper.training import Json, Run, as_text, check_names, mean_and_spread, train_all
 from vbmem.sheets import figure_png
 from vbmem.tables import table
 from vbmem.train.settings import RunConfig, Stage
@@ -104,9 +103,8 @@ def episodes_table(
 ) -> None:
     """Train every model on every kind of episodes, `jobs` at a time; leave the runs under `out`/runs, the numbers in
     `out`/episodes.json and the figure in `out`/episodes.png."""
-    for name, chosen, known in (("kind of episodes", kinds, KINDS), ("model", models, MODELS)):
-        if unknown := set(chosen) - set(known):
-            raise ValueError(f"there is no {name} {', '.join(sorted(unknown))}; choose among {', '.join(known)}")
+    check_names("kind of episodes", kinds, KINDS)
+    check_names("model", models, MODELS)
     cells = itertools.product(seeds, kinds, models)
     runs = {Run(f"{kind}-{model}", seed): run_of(kind, model, seed) for seed, kind, model in cells}
     summary = summarise(train_all(runs, out, data_dir, device, console, jobs))
@@ -129,22 +127,10 @@ def summarise(results: list[Json]) -> dict[str, dict[str, Json]]:
             terms = set.intersection(*(set(test) for test in own.values()))
             summary.setdefault(kind, {})[model] = {
                 "seeds": len(own),
-                **{name: _mean_and_spread([test[name] for test in own.values()]) for name in sorted(terms)},
-                "lead": _mean_and_spread(leads),
+                **{name: mean_and_spread([test[name] for test in own.values()]) for name in sorted(terms)},
+                "lead": mean_and_spread(leads),
             }
     return summary
-
-
-def _mean_and_spread(values: list[float]) -> Json | None:
-    if not values:
-        return None
-    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else None}
-
-
-def _text(found: Json | None, form: str) -> str:
-    if found is None:
-        return ""
-    return f"{found['mean']:{form}}" + (f" ± {found['std']:.1f}" if found["std"] is not None else "")
 
 
 def render(summary: dict[str, dict[str, Json]]) -> Table:
@@ -152,9 +138,9 @@ def render(summary: dict[str, dict[str, Json]]) -> Table:
         {
             "episodes share": KINDS[kind].shares,
             "model": model,
-            "bound": _text(row["elbo_per_frame"], ".1f"),
-            "lead over the VAE": _text(row["lead"], "+.1f"),
-            "memory share": _text(row.get("memory_share"), ".2f"),
+            "bound": as_text(row["elbo_per_frame"], ".1f"),
+            "lead over the VAE": as_text(row["lead"], "+.1f"),
+            "memory share": as_text(row.get("memory_share"), ".2f"),
             "seeds": row["seeds"],
         }
         for kind, models in summary.items()

@@ -75,7 +75,7 @@ def _ours() -> dict[str, RunConfig]:
                 run = replace(run, stages=(Stage(8, 3e-4), Stage(epochs - 8, 2e-3)), averaging=0.998)
             result[f"{dataset}-{name}"] = run
         for name, model in QUALITATIVE.items():
-            # Through a whole write the gradient is often longer than the direct one, by a factor of up to 1e5.
+            # Through a whole write the gradient is too long to learn from: see `claims`, whole-gradient.
             model = replace(model, gradient_iterations=2, learned_code_var=False)
             result[f"{dataset}-{name}"] = RunConfig(DataConfig(dataset), model, TWO_STAGES, beta1=0.0, averaging=0.995)
     for name, small in DIGITS.items():

@@ -1,10 +1,12 @@
-"""Many runs, one after the other or side by side on one device; what is finished is not trained again."""
+"""Many runs, one after the other or side by side on one device; what is finished is not trained again. And what such
+runs are summed up with."""
 
 import json
 import math
 import multiprocessing
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -107,6 +109,26 @@ def train_one(
         "curve": [_rounded(line["valid"]["elbo_per_frame"]) for line in log if line["event"] == "epoch"],
         "seconds": time.monotonic() - started,
     }
+
+
+def check_names(what: str, chosen: Iterable[str], known: Collection[str]) -> None:
+    """Raise ValueError unless all that were chosen are known."""
+    if unknown := set(chosen) - set(known):
+        raise ValueError(f"there is no {what} {', '.join(sorted(unknown))}; choose among {', '.join(known)}")
+
+
+def mean_and_spread(values: list[float]) -> Json | None:
+    """Over seeds: the mean, and the standard deviation, which one has not; None of none."""
+    if not values:
+        return None
+    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else None}
+
+
+def as_text(found: Json | None, form: str) -> str:
+    """What `mean_and_spread` gave, for a table, the mean in the given format."""
+    if found is None:
+        return ""
+    return f"{found['mean']:{form}}" + (f" ± {found['std']:.1f}" if found["std"] is not None else "")
 
 
 def _rounded(bound: float) -> float | None:

@@ -30,7 +30,7 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Model:
         source: the name of a model that comes with the package (`vbmem models` lists them), a directory made by
             `Model.save` or `vbmem export`, the directory of a training run, or `hf://user/name` for a model on the
             Hugging Face Hub, of which `hf://user/name@revision` stays the same.
-        device: where to put it; on CUDA its networks run in bfloat16.
+        device: where to put it; on CUDA its networks run in the precision of their training.
 
     Raises:
         ModelError: where there is no such model, or one without a memory.
@@ -49,7 +49,7 @@ def load_baseline(source: str | Path, device: torch.device | str = "cpu") -> Bas
 
     Args:
         source: as for `load`.
-        device: where to put it; on CUDA its networks run in bfloat16.
+        device: where to put it; on CUDA its networks run in the precision of their training.
 
     Raises:
         ModelError: where there is no such model, or one with a memory.
