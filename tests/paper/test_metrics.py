@@ -208,6 +208,9 @@ class TestMeasurement:
             assert table["error"][name]["damaged"] == pytest.approx(by_hand / frames.numel(), rel=1e-4)
             read = model.read(memory, x, 2, known=known, sample=False)[-1]
             assert table["error"][name]["H=3, 2 reads"] == pytest.approx(float((read - frames).square().mean()))
+            half = model.read(memory, x, 1, known=known, trust=0.5, sample=False)[-1]
+            by_half = table["error"][name]["H=3, half trusted, 1 reads"]
+            assert by_half == pytest.approx(float((half - frames).square().mean()))
             from_best = table["error from reconstruction"][name]["H=3, 2 reads"]
             assert from_best == pytest.approx(float((read - best).square().mean()))
         assert (

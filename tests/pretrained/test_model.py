@@ -78,6 +78,25 @@ def test_shipped_models_write_episodes_of_any_length(shipped_model, frames):
     assert shipped_model.score(memory, waves(1)).isfinite().all()
 
 
+def test_trust_is_the_memorys_share_in_the_code_that_is_decoded(model, memory):
+    frames = waves(4, 8)
+    q = model.encode(frames).mean
+    content = model.network.content(q)
+    for trust in (0.0, 0.5, 1.0):
+        codes = q.clone()
+        codes[:, : content.shape[-1]] = (1 - trust) * content + trust * memory.read(content, sample=False)
+        read = model.read(memory, frames, 1, trust=trust, sample=False)[0]
+        torch.testing.assert_close(read, model.decode(codes))
+
+
+@pytest.mark.parametrize("trust", [-0.1, 1.5, float("nan")])
+def test_trust_is_a_share(trust):
+    model = tiny_model("mixture")
+    memory = model.write(waves(6, 8), generator=seeded())
+    with pytest.raises(ValueError, match=f"trust must lie between 0 and 1, got {trust}"):
+        model.read(memory, waves(2, 8), 1, trust=trust)
+
+
 # --- Randomness -----------------------------------------------------------------------------------------------------
 
 

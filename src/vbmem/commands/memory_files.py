@@ -111,6 +111,7 @@ def read(
     out: Out = Path("read.png"),
     steps: int = 12,
     means: bool = False,
+    trust: float = 1.0,
     sample_pixels: bool = False,
     model: str | None = None,
     seed: int = 0,
@@ -123,6 +124,7 @@ def read(
         out: a PNG with a row for every picture: as it was, then every step.
         steps: how many times in a row each picture is read.
         means: take the means of memory and codes instead of samples, which recalls damaged pictures best.
+        trust: the share of what the memory reads in a code, 0 to 1; the rest is the picture's own code.
         sample_pixels: draw the pixels of every step too, as in the paper, instead of going on from their means.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: seed of the random draws.
@@ -133,7 +135,8 @@ def read(
 
     generator, (loaded, written) = _generator(seed), _open(memory, model)
     frames = to_unit(as_frames(images, loaded.frame), loaded.frame)
-    chain = loaded.read(written, frames, steps, sample=not means, sample_pixels=sample_pixels, generator=generator)
+    drawn = {"sample": not means, "sample_pixels": sample_pixels, "generator": generator}
+    chain = loaded.read(written, frames, steps, trust=trust, **drawn)
     rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
     _save_sheet(rows.flatten(0, 1), 1 + steps, out)
 

@@ -28,6 +28,8 @@ class Kind:
     data: DataConfig
     epochs: int
     code_size: int
+    own_size: int
+    """Of a memory model's code, what belongs to the frame alone."""
 
 
 CIFAR = DataConfig("cifar10", augment=("mirror",))
@@ -35,19 +37,20 @@ OMNIGLOT = DataConfig(
     "omniglot", binary=True, episodes="by-label", batch_size=50, episode_length=20, augment=("rotations", "affine")
 )
 KINDS: dict[str, Kind] = {
-    "shuffled": Kind("nothing", CIFAR, 120, 200),
-    "label": Kind("a label", replace(CIFAR, episodes="by-label"), 120, 200),
-    "labels": Kind("four labels", replace(CIFAR, episodes="by-label", labels_per_episode=4), 120, 200),
-    "views": Kind("four pictures, each seen in 16 ways", replace(CIFAR, episodes="views"), 120, 200),
-    "repeats": Kind("four pictures, each 16 times", replace(CIFAR, episodes="repeats"), 120, 200),
+    "shuffled": Kind("nothing", CIFAR, 70, 200, 20),
+    "label": Kind("a label", replace(CIFAR, episodes="by-label"), 70, 200, 20),
+    "labels": Kind("four labels", replace(CIFAR, episodes="by-label", labels_per_episode=4), 70, 200, 20),
+    "views": Kind("four pictures, each seen in 16 ways", replace(CIFAR, episodes="views"), 70, 200, 20),
+    "repeats": Kind("four pictures, each 16 times", replace(CIFAR, episodes="repeats"), 70, 200, 20),
     "person": Kind(
         "a person",
         DataConfig("celeba", episodes="by-label", batch_size=200, episode_length=5, subset="five-each"),
-        150,
+        100,
         200,
+        20,
     ),
-    "character": Kind("a character", OMNIGLOT, 140, 64),
-    "characters": Kind("four characters", replace(OMNIGLOT, labels_per_episode=4), 140, 64),
+    "character": Kind("a character", OMNIGLOT, 140, 64, 32),
+    "characters": Kind("four characters", replace(OMNIGLOT, labels_per_episode=4), 140, 64, 32),
 }
 WITHOUT = ("vae", "statistician")  # models without a memory
 MEMORIES: dict[str, MemoryConfig] = {
@@ -58,11 +61,11 @@ MEMORIES: dict[str, MemoryConfig] = {
     "tree": MemoryConfig("tree", rows=2, clusters=4, partitions=2, iterations=10),
 }
 MODELS = (*WITHOUT, *MEMORIES)
-WARM_UP = 2000  # steps; without it most models forget what they share before it is of use
+WARM_UP = 1000  # steps; without it most models forget what they share before it is of use
 
 
 def run_of(kind: str, model: str, seed: int) -> RunConfig:
-    """Half of a memory model's code is the frame's own; the scales of its prior are learned."""
+    """A memory model's code has a part of its own, q(z) sees what the memory recalls, its prior's scales are learned."""
     cell = KINDS[kind]
     settings: ModelConfig
     if model == "vae":
@@ -73,7 +76,9 @@ def run_of(kind: str, model: str, seed: int) -> RunConfig:
         settings = replace(
             MEMORIES[model],
             code_size=cell.code_size,
-            own_size=cell.code_size // 2,
+            own_size=cell.own_size,
+            own_prior="network",
+            sees_recall=True,
             learned_scales=True,
             gradient_iterations=2,
             filters=32,

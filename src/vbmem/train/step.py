@@ -19,6 +19,7 @@ from vbmem.train.checkpoint import Groups
 from vbmem.train.settings import RunConfig
 
 WARM_UP_STEPS = 3  # real steps, run before the capture so that libraries have made their allocations
+FIRST_WEIGHT = 0.1  # of divergences in a warm-up: where they cost nothing, codes run off to where float32 ends
 COUNTS = ("skipped", "streak", "counted")
 
 
@@ -127,7 +128,9 @@ class TrainingStep:
         except NumericalError:  # only where Python may look at values; a captured step yields NaN instead
             self._finish(torch.ones_like(self.skipped))
             return
-        weight = (self.steps / self.config.warm_up).clamp(max=1) if self.config.warm_up else None
+        weight = None
+        if self.config.warm_up:
+            weight = FIRST_WEIGHT + (1 - FIRST_WEIGHT) * (self.steps / self.config.warm_up).clamp(max=1)
         loss = -evidence.objective(weight).mean() / evidence.episode_length
         loss.backward()
         longest = math.inf if self.config.clip is None else self.config.clip

@@ -20,6 +20,7 @@ from vbmem.pretrained.model import Model
 from vbmem.progress import track
 
 STEPS = (1, 2, 12)  # of reading; samples are read the last number of times
+TRUSTS = {"": 1.0, ", half trusted": 0.5}  # how recall reads, see `Model.read`
 CLUSTERS, LENGTHS = (5, 10, 20, 50, 100, 150), (64, 640, 1280)
 CELL_SAMPLES = 128  # at most so many pictures a cell: reading them is what takes long
 REPEATS = 10  # of a timed action
@@ -83,11 +84,14 @@ def recall(trial: Trial) -> dict[str, Rows]:
     best = model.decode(model.encode(frames).mean)
     measures: dict[str, Rows] = {"error": {}, "error from reconstruction": {}, "hit rate": {}}
     for name, (damaged, known) in damage(frames, generator).items():
-        reads = {m.empty.layout[0]: model.read(m, damaged, STEPS[-1], known=known, sample=False) for m in memories}
+        reads = {
+            f"H={m.empty.layout[0]}{how}": model.read(m, damaged, STEPS[-1], known=known, trust=trust, sample=False)
+            for m, (how, trust) in itertools.product(memories, TRUSTS.items())
+        }
         made = {
             "damaged": damaged,
             "encoder-decoder": model.decode(model.encode(damaged).mean),
-            **{f"H={h}, {steps} reads": read[steps - 1] for h, read in reads.items() for steps in STEPS},
+            **{f"{how}, {steps} reads": read[steps - 1] for how, read in reads.items() for steps in STEPS},
             "nearest frame": frames[nearest(damaged, frames)],
         }
         measures["error"][name] = {way: float(F.mse_loss(x, frames)) for way, x in made.items()}
