@@ -41,7 +41,8 @@ def table(headings: str, rows: Iterable[Iterable[str]], side: str = "---:") -> s
 
 
 def table1(dataset: str) -> str:
-    from vbmem.paper.table1 import PAPER
+    from vbmem.paper.table1 import FRAME, PAPER
+    from vbmem.train.evaluation import bits_per_dimension
 
     measured = {row["model"]: row for row in read("table1.json").get(dataset, [])}
     rows = []
@@ -49,8 +50,12 @@ def table1(dataset: str) -> str:
         row = measured.get(model, {})
         ways = (row.get("as_in_paper"), row.get("ours"))
         cells = [held.spread(way) if way else "" for way in ways]
-        rows.append([MODELS[model], f"{paper:.1f}", *cells])
-    return table("model | paper | its settings, here | ours", rows)
+        nats = [paper, *(way["mean"] for way in ways if way)]
+        bits = ", ".join(f"{bits_per_dimension(value, FRAME):.2f}" for value in nats)
+        rows.append([MODELS[model], f"{paper:.1f}", *cells, bits])
+    return table(
+        "model | paper | its settings, here | ours | in bits per dimension", rows
+    )
 
 
 def figure2() -> str:

@@ -62,7 +62,8 @@ def test_evaluate_says_the_settings_it_used_and_takes_others(run) -> None:
     sizes = {"rows": 2, "clusters": 8, "iterations": 10, "start": "the memory's own"}
     data = {"dataset": "digits", "episodes": "shuffled", "episode_length": 32, "batch_size": 4}
     assert trained["settings"].items() >= (sizes | data | {"seed": 0}).items()
-    others = {"episodes": "by-label", "episode_length": 96, "clusters": 20, "rows": 1, "iterations": 2, "seed": 5}
+    others = {"episodes": "by-label", "labels_per_episode": 2, "episode_length": 96}
+    others |= {"clusters": 20, "rows": 1, "iterations": 2, "seed": 5}
     options = [word for name, value in others.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     code, out, _ = run(*DIGITS, *options)
     assert code == 0

@@ -169,6 +169,7 @@ def test_generate_refuses_in_one_sentence_and_keeps_the_old_picture(memory, tmp_
         (["-n", 0], "count must be a whole number of at least 1, got 0"),
         (["--model", "cifar10-tree"], "written by the model 'cifar10-mixture'"),
         (["--choice", "network"], "is not a tree, which alone has networks; choose 'usage' or 'prior'"),
+        (["--own", "FOLDER"], "the codes of cifar10-mixture have no part of their own"),
     ):
         with pytest.raises(ValueError, match=message):
             run("generate", memory, "-o", out, *arguments)

@@ -67,6 +67,7 @@ def generate(
     out: Out = Path("generated.png"),
     count: Count = 64,
     by_cluster: bool = False,
+    own: Path | None = None,
     choice: Literal["usage", "prior", "network"] = "usage",
     means: bool = False,
     sample_pixels: bool = False,
@@ -80,6 +81,8 @@ def generate(
         out: a PNG of all pictures.
         count: how many pictures to draw.
         by_cluster: draw so many from every cluster, each cluster a row.
+        own: a picture, or a folder of as many as are drawn, whose own part of the code new pictures have, such as a
+            pose or a hand, for a model that has one; otherwise that is drawn, too.
         choice: which clusters pictures come from: as often as the pictures written used them, all alike as in the paper
             (the parts of a tree each for itself), or, of a tree, as networks fitted to that use predict.
         means: show the mean memory and codes instead of samples.
@@ -95,6 +98,7 @@ def generate(
         loaded.generate,
         written,
         count,
+        own=own,
         choice=choice,
         sample=not means,
         sample_pixels=sample_pixels,
@@ -135,8 +139,8 @@ def read(
 
     generator, (loaded, written) = _generator(seed), _open(memory, model)
     frames = to_unit(as_frames(images, loaded.frame), loaded.frame)
-    drawn = {"sample": not means, "sample_pixels": sample_pixels, "generator": generator}
-    chain = loaded.read(written, frames, steps, trust=trust, **drawn)
+    read = partial(loaded.read, trust=trust, sample=not means, sample_pixels=sample_pixels, generator=generator)
+    chain = read(written, frames, steps)
     rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
     _save_sheet(rows.flatten(0, 1), 1 + steps, out)
 

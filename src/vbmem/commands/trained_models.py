@@ -60,6 +60,7 @@ def evaluate(
     subset: str | None = None,
     data_dir: Path | None = None,
     episodes: EpisodeKind | None = None,
+    labels_per_episode: int | None = None,
     episode_length: int | None = None,
     batch_size: int | None = None,
     clusters: int | None = None,
@@ -83,6 +84,7 @@ def evaluate(
         subset: a named part of the data set: five-each of celeba.
         data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
         episodes: how the frames of an episode are chosen.
+        labels_per_episode: different labels in an episode by label.
         episode_length: frames in an episode.
         batch_size: episodes in a batch; with another length, by default no more frames than in training.
         clusters: clusters of a mixture or a tree.
@@ -105,7 +107,8 @@ def evaluate(
     change_memory(saved.network, clusters, rows, iterations, start)
     if dataset is not None or subset is not None:
         data = replace(data, dataset=dataset or data.dataset, subset=subset)
-    data = replace(data, episodes=episodes or data.episodes)
+    labels = data.labels_per_episode if labels_per_episode is None else labels_per_episode
+    data = replace(data, episodes=episodes or data.episodes, labels_per_episode=labels)
     images = load_images(data.dataset, data_dir, frame.size, progress=False, subset=data.subset)
     seed = saved.seed if seed is None else seed
 

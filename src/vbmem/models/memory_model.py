@@ -93,12 +93,16 @@ class MemoryModel(CodedModel):
     def revise(self, embeddings: Tensor, posterior: CodePosterior, recalled: Tensor) -> CodePosterior:
         """q(z | x, memory) from q(z | x) and the mean of what the memory recalls of the content, [.., C - own_size].
 
-        The bound holds since recall is a mean, never a sample. A model that does not see it gives q(z | x) back.
+        The content is what the memory recalls, corrected by what a network makes of both; so it costs little, and what
+        a frame does not share with others goes to its own part. The bound holds since recall is a mean, never a sample.
+        A model that does not see it gives q(z | x) back.
         """
         if self.recall_head is None:
             return posterior
+        _, own = posterior.cut(self.content_size)
         correction = self.recall_head(torch.cat([embeddings, recalled], dim=-1))  # N(0, I) before training: none
-        return CodePosterior(posterior.mean + correction.mean, posterior.var * correction.var)
+        begin = torch.cat([recalled, own.mean], dim=-1)
+        return CodePosterior(begin + correction.mean, posterior.var * correction.var)
 
     def write(self, memory: VariationalMemory, codes: Tensor) -> tuple[MemoryState, Addresses]:
         """Write contents [B, T, C - own_size] by the model's objective; the addresses are those of all frames."""

@@ -123,7 +123,8 @@ class MemoryConfig(ModelConfig):
     own_prior: OwnPrior = "standard"
     """That of the own part: `standard`, N(0, I); or `network`, N(mean, var) by a small network of the content."""
     sees_recall: bool = False
-    """Let q(z) of a frame see what the memory recalls of it, once all are written as the encoder sees each alone."""
+    """Let q(z) of a frame see what the memory recalls of it, once all are written as the encoder sees each alone: the
+    mean of its content is what is recalled, and a correction. For frames that share something."""
     learned_scales: bool = False
     """Train the prior's noise_var, row_var and loc_var. Where frames have nothing in common, as on shuffled CIFAR-10,
     this tends to switch the memory off."""

@@ -65,7 +65,7 @@ WARM_UP = 1000  # steps; without it most models forget what they share before it
 
 
 def run_of(kind: str, model: str, seed: int) -> RunConfig:
-    """A memory model's code has a part of its own, q(z) sees what the memory recalls, its prior's scales are learned."""
+    """A memory model's code has a part of its own, q(z) sees what the memory recalls, and scales are learned."""
     cell = KINDS[kind]
     settings: ModelConfig
     if model == "vae":

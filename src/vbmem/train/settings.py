@@ -48,8 +48,8 @@ class RunConfig:
     schedule: Literal["constant", "cosine"] = "constant"
     """How the learning rate changes over a stage."""
     warm_up: int = 0
-    """Steps, counted over the whole run, in which the weight of every divergence rises from a tenth to 1 in what is trained;
-    the bound that is reported has the full weight always. Patience begins after them."""
+    """Steps, counted over the whole run, in which the weight of every divergence rises from a tenth to 1 in what is
+    trained; the bound that is reported has the full weight always. Patience begins after them."""
     scale_rate: float = 20.0
     """How many times the learning rate the prior's learned scales have: a logarithm that moves as slowly as a weight
     gets nowhere."""
