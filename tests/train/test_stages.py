@@ -357,6 +357,19 @@ def test_the_priors_scales_have_a_rate_of_their_own(tmp_path):
         assert abs(scale - start).item() == pytest.approx(7e-4, rel=1e-2)  # Adam's first step is as long as its rate
 
 
+def test_the_priors_scales_wait_for_the_end_of_the_warm_up(tmp_path):
+    """There are two batches an epoch."""
+    config = tiny_run(replace(MODELS["mixture"], learned_scales=True), epochs=4, warm_up=3)
+    made, moved = trainer(config, tmp_path), []
+    before = made.model.log_scales["loc_var"].detach().clone()
+    for epoch in range(3):
+        made.step.set_learning_rate(1e-2)
+        for batch in made.source.epoch_indices(epoch):
+            made.step(batch)
+        moved.append(not torch.equal(made.model.log_scales["loc_var"], before))
+    assert moved == [False, False, True]
+
+
 @pytest.mark.parametrize("settings", [{"warm_up": -1}, {"scale_rate": 0.0}])
 def test_impossible_rates_are_refused(settings):
     with pytest.raises(ValueError, match="must"):

@@ -51,8 +51,8 @@ class RunConfig:
     """Steps, counted over the whole run, in which the weight of every divergence rises from a tenth to 1 in what is
     trained; the bound that is reported has the full weight always. Patience begins after them."""
     scale_rate: float = 20.0
-    """How many times the learning rate the prior's learned scales have: a logarithm that moves as slowly as a weight
-    gets nowhere."""
+    """How many times the learning rate the prior's learned scales have once the warm-up is over: a logarithm that moves
+    as slowly as a weight gets nowhere."""
     regularise: bool | None = None
     """Move codes towards what the memory recalls in every stage, or in none; by default as each stage says."""
     batch_norm: Literal["fresh", "accumulated"] = "fresh"

@@ -50,8 +50,8 @@ class TrainingStep:
             if parameters
         ]
         self.optimizer = torch.optim.Adam(groups, betas=(config.beta1, 0.999), fused=True, capturable=cuda)
-        self.set_learning_rate(learning_rate)
         self.steps = torch.tensor(steps, device=device)  # made in the whole run
+        self.set_learning_rate(learning_rate)
         self.skipped = torch.zeros((), device=device)  # non-finite steps since `reset`
         self.streak = torch.zeros((), device=device)  # of them in a row, up to now
         self.counted = torch.zeros((), device=device)  # the other steps since `reset`
@@ -68,12 +68,15 @@ class TrainingStep:
         self._run(indices)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Of the networks; the prior's scales have theirs so many times."""
+        """Of the networks; the prior's scales have theirs so many times, once the warm-up is over: before that, codes
+        say too little for a scale to learn more than that nothing is shared, which would then stay so."""
+        warm = int(self.steps) >= self.config.warm_up
         for settings in self.optimizer.param_groups:
+            its_rate = rate * (settings["times"] if warm or settings["times"] == 1 else 0)
             if isinstance(settings["lr"], Tensor):  # which a captured step reads
-                settings["lr"].fill_(rate * settings["times"])
+                settings["lr"].fill_(its_rate)
             else:
-                settings["lr"] = rate * settings["times"]
+                settings["lr"] = its_rate
 
     def reset(self) -> None:
         for tensor in (self.skipped, self.counted, self.sums):
