@@ -59,8 +59,9 @@ class GivenBounds:
         self.weights: list[dict[str, torch.Tensor]] = []
         made.validate = self
 
-    def __call__(self, epoch: int) -> dict[str, float]:
-        assert epoch == len(self.weights)
+    def __call__(self) -> dict[str, float]:
+        epoch = len(self.weights)
+        assert self.made.progress.epoch == epoch + 1
         self.weights.append({name: tensor.clone() for name, tensor in self.made.model.state_dict().items()})
         return {"elbo_per_frame": self.bounds[epoch], "standard_error": 0.0}
 

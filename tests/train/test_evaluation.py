@@ -29,19 +29,19 @@ def made(model, seed=0):
     return Evaluation(network, source)
 
 
-def seeded(evaluation, epoch=0, seed=0):
+def seeded(evaluation, seed=0):
     torch.manual_seed(seed)
-    return evaluation(epoch)
+    return evaluation()
 
 
 @each_model
 def test_the_mean_and_its_standard_error_are_over_episodes(model):
     evaluation = made(model)
-    result = seeded(evaluation, epoch=3)
+    result = seeded(evaluation)
     evaluation.model.eval()
     torch.manual_seed(0)
     with torch.no_grad():
-        reports = [evaluation.model(frames).per_frame() for frames in evaluation.source.epoch(3)]
+        reports = [evaluation.model(frames).per_frame() for frames in evaluation.source.epoch(0)]
     assert result.keys() == {*reports[0], "standard_error", "episodes", "bits_per_dimension"}
     for name in reports[0]:
         values = np.concatenate([report[name].double().numpy() for report in reports])
@@ -62,13 +62,21 @@ def test_one_pass_shows_every_picture_once(monkeypatch):
 
     monkeypatch.setattr(EpisodeSource, "frames", noted)
     evaluation = Evaluation(evaluation.model, evaluation.source)
-    evaluation(0)
+    evaluation()
     assert torch.cat(shown).flatten().sort().values.tolist() == list(range(72))
 
 
-def test_the_epoch_chooses_the_episodes():
-    evaluation = made(MODELS["vae"])
-    assert seeded(evaluation, epoch=0) != seeded(evaluation, epoch=1)
+def test_every_evaluation_is_of_the_same_episodes(monkeypatch):
+    evaluation, asked = made(MODELS["vae"]), []
+    original = EpisodeSource.epoch_indices
+
+    def noted(source, epoch):
+        asked.append(epoch)
+        return original(source, epoch)
+
+    monkeypatch.setattr(EpisodeSource, "epoch_indices", noted)
+    assert seeded(evaluation) == seeded(evaluation)
+    assert asked == [0, 0]
 
 
 @each_model

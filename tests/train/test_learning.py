@@ -61,9 +61,9 @@ def test_the_best_weights_give_the_bound_they_were_kept_for(tmp_path):
     made = tiny_trainer(tiny_run(epochs=5), tmp_path)
     states = []
 
-    def recorded(epoch):
+    def recorded():
         states.append(torch.get_rng_state())
-        return Evaluation(made.model, made.validate_source)(epoch)
+        return Evaluation(made.model, made.validate_source)()
 
     made.validate_source = made.validate.source
     made.validate = recorded
@@ -71,7 +71,7 @@ def test_the_best_weights_give_the_bound_they_were_kept_for(tmp_path):
     model = load_model(tmp_path).network
     best = made.progress.best_epoch - 1
     torch.set_rng_state(states[best])
-    again = Evaluation(model, make_source(DATA, squares(), "valid", seed=1, device=CPU))(best)
+    again = Evaluation(model, make_source(DATA, squares(), "valid", seed=1, device=CPU))()
     assert again["elbo_per_frame"] == bound
     assert again == log_lines(tmp_path)[best]["valid"]
 

@@ -220,7 +220,7 @@ def test_ctrl_c_means_after_a_run_what_it_meant_before(tmp_path):
     made.run()
     assert signal.getsignal(signal.SIGINT) is before
     broken = tiny_trainer(tiny_run(epochs=1), tmp_path / "broken")
-    broken.validate = lambda epoch: {}
+    broken.validate = lambda: {}
     with pytest.raises(KeyError):
         broken.run()
     assert signal.getsignal(signal.SIGINT) is before

@@ -37,17 +37,17 @@ OMNIGLOT = DataConfig(
     "omniglot", binary=True, episodes="by-label", batch_size=50, episode_length=20, augment=("rotations", "affine")
 )
 KINDS: dict[str, Kind] = {
-    "shuffled": Kind("nothing", CIFAR, 70, 200, 20),
-    "label": Kind("a label", replace(CIFAR, episodes="by-label"), 70, 200, 20),
-    "labels": Kind("four labels", replace(CIFAR, episodes="by-label", labels_per_episode=4), 70, 200, 20),
-    "views": Kind("four pictures, each seen in 16 ways", replace(CIFAR, episodes="views"), 70, 200, 20),
-    "repeats": Kind("four pictures, each 16 times", replace(CIFAR, episodes="repeats"), 70, 200, 20),
+    "shuffled": Kind("nothing", CIFAR, 70, 200, 50),
+    "label": Kind("a label", replace(CIFAR, episodes="by-label"), 70, 200, 50),
+    "labels": Kind("four labels", replace(CIFAR, episodes="by-label", labels_per_episode=4), 70, 200, 50),
+    "views": Kind("four pictures, each seen in 16 ways", replace(CIFAR, episodes="views"), 70, 200, 50),
+    "repeats": Kind("four pictures, each 16 times", replace(CIFAR, episodes="repeats"), 70, 200, 50),
     "person": Kind(
         "a person",
         DataConfig("celeba", episodes="by-label", batch_size=200, episode_length=5, subset="five-each"),
         100,
         200,
-        20,
+        50,
     ),
     "character": Kind("a character", OMNIGLOT, 140, 64, 32),
     "characters": Kind("four characters", replace(OMNIGLOT, labels_per_episode=4), 140, 64, 32),

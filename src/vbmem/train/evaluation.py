@@ -158,7 +158,7 @@ class Evaluation:
         self._run = graphed(self._step, source) if graph and not model.waits else self._step
 
     @torch.no_grad()
-    def __call__(self, epoch: int = 0) -> dict[str, float]:
+    def __call__(self) -> dict[str, float]:
         """Per frame: `elbo_per_frame`, every term of it and `standard_error` of the first, over episodes.
 
         The bound is also given as `bits_per_dimension`, if frames are dequantised pixels: neither binary nor relit, as
@@ -168,7 +168,7 @@ class Evaluation:
         batches: list[Tensor] = []
         # Compiling the networks once more, for evaluation, would take longer than it saves.
         with torch.compiler.set_stance("force_eager"):
-            for indices in self.source.epoch_indices(epoch).to(self.source.images.device):
+            for indices in self.source.epoch_indices(0).to(self.source.images.device):
                 self._run(indices)
                 batches.append(torch.stack(list(self._reports.values())))
         names = list(self._reports)

@@ -139,7 +139,7 @@ class Trainer:
         progress = self.progress
         try:
             with self.step.averaged(), self._statistics(batches):
-                validated = self.validate(progress.epoch - 1)
+                validated = self.validate()  # on the same episodes every time, so that epochs can be compared
                 bound = validated["elbo_per_frame"]
                 better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
                 if better:
