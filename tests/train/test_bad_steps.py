@@ -179,7 +179,7 @@ def test_bad_steps_in_a_row_are_counted_across_an_interruption(tmp_path, monkeyp
     monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
     made = tiny_trainer(tiny_run(epochs=10), tmp_path)
     spoil(made, ("loss", math.nan), range(1000))
-    made.validate = lambda epoch: {"elbo_per_frame": 0.0, "standard_error": 0.0}
+    made.validate = lambda: {"elbo_per_frame": 0.0, "standard_error": 0.0}
     with pytest.raises(TrainingError, match="epoch 3"):
         made.run()
     resumed = tiny_trainer(tiny_run(epochs=10), tmp_path, resume=True)
