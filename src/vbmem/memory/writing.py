@@ -322,7 +322,7 @@ def _warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
             f"the codes have a mean square of {found:.2g}, this memory's prior expects about {expected:.2g}, so they "
             "will be told apart badly; fit the prior to them with memory.fit_prior(codes), or make the memory with "
             "for_codes",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
