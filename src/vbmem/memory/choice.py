@@ -55,12 +55,7 @@ class Choice(ABC):
     def kl(self, assignment: Tensor) -> Tensor:
         """sum_t KL(q(s_t) || p(s)): theta [.., T, H], 0 where a frame is masked, and where it has a weight, times that
         -> [..]."""
-        # Not xlogy: where a softmax has underflowed to 0, the gradient of that is infinite.
-        tiny = torch.finfo(assignment.dtype).tiny
-        log_weight = assignment.sum(-1, keepdim=True).clamp_min(tiny).log()
-        log_theta = assignment.clamp_min(tiny).log() - log_weight
-        log_prior = self.log_prior(assignment.shape[-1], assignment).unsqueeze(-2)
-        return (assignment * (log_theta - log_prior)).sum((-1, -2))
+        return kl_of_assignments(assignment, self.log_prior(assignment.shape[-1], assignment))
 
     def divergence(self, clusters: int, like: Tensor) -> Tensor:
         """KL(q || p) of what p(s) itself is uncertain of, paid once for all frames, [] or [..]."""
@@ -161,6 +156,15 @@ class DirichletChoice(Choice):
 
 
 UNIFORM: Choice = UniformChoice()
+
+
+def kl_of_assignments(assignment: Tensor, log_prior: Tensor) -> Tensor:
+    """`Choice.kl` with log p(s) as it is given, [.., H]."""
+    # Not xlogy: where a softmax has underflowed to 0, the gradient of that is infinite.
+    tiny = torch.finfo(assignment.dtype).tiny
+    log_weight = assignment.sum(-1, keepdim=True).clamp_min(tiny).log()
+    log_theta = assignment.clamp_min(tiny).log() - log_weight
+    return (assignment * (log_theta - log_prior.unsqueeze(-2))).sum((-1, -2))
 
 
 def smoothed_usage(count: Tensor, base: Tensor) -> Tensor:

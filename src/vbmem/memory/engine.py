@@ -20,6 +20,8 @@ from vbmem.linalg import cholesky, inverse_and_logdet, small_matmul
 from vbmem.memory.choice import draw_clusters
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics, below, block_diagonal
 
+WEIGHT_PRECISION = "the precision of the addressing weights"
+
 
 def local_step(
     codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None = None
@@ -87,7 +89,7 @@ def _log_noise(squares: Tensor, prior: Prior) -> Tensor:
     return -0.5 * ((1 / prior.noise_var) @ squares.mT + logdet.unsqueeze(-1))
 
 
-def _gram(state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor]:
+def second_moments(state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor]:
     """R Psi^-1, [.., H, J, C], and G = E[M Psi^-1 M'] = R Psi^-1 R' + C U / s, [.., H, J, J]."""
     precise = state.row_mean / prior.noise_var.unsqueeze(-2)
     spread = (state.row_mean.shape[-1] / prior.noise_scale) * state.row_cov
@@ -96,20 +98,29 @@ def _gram(state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor]:
 
 def _explain(codes: Tensor, state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
     """How each cluster explains each frame: l_th [.., H, T] but for `_log_noise`, mu_w [.., H, K, T] and Sigma_w."""
-    precise, gram = _gram(state, prior)
+    precise, gram = second_moments(state, prior)
     products = (precise.flatten(-3, -2) @ codes.mT).unflatten(-2, precise.shape[-3:-1])  # [.., H, J, T]
     rows = state.rows
     projected = products[..., :rows, :]  # y  [.., H, K, T]
     if prior.located:
         projected = projected - gram[..., :rows, -1:]
-    identity = torch.eye(rows, dtype=gram.dtype, device=gram.device)
-    precision = identity + gram[..., :rows, :rows]
-    weight_cov, logdet = inverse_and_logdet(precision, "the precision of the addressing weights")
+    weight_cov, logdet = _weight_cov(gram, rows)
     weight_mean = small_matmul(weight_cov, projected)  # [.., H, K, T]
     log_likelihood = 0.5 * ((weight_mean * projected).sum(-2) - logdet.unsqueeze(-1))
     if prior.located:
         log_likelihood = log_likelihood + products[..., -1, :] - 0.5 * gram[..., -1, -1:]
     return log_likelihood, weight_mean, weight_cov
+
+
+def weight_cov(state: MemoryState, prior: Prior) -> Tensor:
+    """Sigma_h = (I + G_ww)^-1, [.., H, K, K], of the weights of every frame."""
+    return _weight_cov(second_moments(state, prior)[1], state.rows)[0]
+
+
+def _weight_cov(gram: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Of G: Sigma, and log det Sigma^-1, [.., H]."""
+    identity = torch.eye(rows, dtype=gram.dtype, device=gram.device)
+    return inverse_and_logdet(identity + gram[..., :rows, :rows], WEIGHT_PRECISION)
 
 
 def statistics(codes: Tensor, addresses: Addresses, prior: Prior, code_var: Tensor | None = None) -> Statistics:
@@ -178,14 +189,21 @@ def bound(sums: Statistics, state: MemoryState, addresses: Addresses, prior: Pri
 
     Holds for any state and addresses, optimal or not, with the statistics of those addresses.
     """
+    return bound_of_sums(sums, state, prior.choice.kl(addresses.assignment), addresses.weight_cov, prior)
+
+
+def bound_of_sums(
+    sums: Statistics, state: MemoryState, kl_assignments: Tensor, weight_cov: Tensor, prior: Prior
+) -> Bound:
+    """`bound` from what it needs of the addresses: sum_t KL(q(s_t) || p(s)), [..], and Sigma_w, [.., H, K, K]."""
     rows, clusters = state.rows, state.row_mean.shape[-3]
-    _, weight_logdet = inverse_and_logdet(addresses.weight_cov, "the covariance of the addressing weights")
+    _, weight_logdet = inverse_and_logdet(weight_cov, "the covariance of the addressing weights")
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1)[..., :rows].sum(-1)
     kl_rows, kl_locations = kl_memory(state, prior)
     return Bound(
         log_likelihood=log_likelihood(sums, state, prior),
         kl_codes=None,
-        kl_assignments=prior.choice.kl(addresses.assignment) + prior.choice.divergence(clusters, sums.count),
+        kl_assignments=kl_assignments + prior.choice.divergence(clusters, sums.count),
         kl_weights=0.5 * (traces - sums.count * (weight_logdet + rows)).sum(-1),
         kl_rows=kl_rows,
         kl_locations=kl_locations,

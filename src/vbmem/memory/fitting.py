@@ -20,6 +20,7 @@ from vbmem.memory.choice import DirichletChoice
 from vbmem.memory.sized import Noise
 from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.streams import CHUNK, SEED_FRAMES, Chunks, Stream
+from vbmem.memory.threads import one_thread
 
 if TYPE_CHECKING:
     from vbmem.memory.starting import Start
@@ -97,6 +98,7 @@ def first_prior(memory: VariationalMemory, noise: Noise, like: Tensor) -> Variat
     )
 
 
+@one_thread()
 def climb(
     memory: VariationalMemory,
     state: MemoryState,
@@ -230,12 +232,12 @@ def _noise_rate(noise_var: Tensor) -> Tensor:
 Pieces = Iterable[tuple[Tensor, Tensor | None]]
 
 
-def pieces(codes: Tensor | Stream, mask: Tensor | None, size: int = CHUNK) -> Pieces:
+def pieces(codes: Tensor | Stream, mask: Tensor | None) -> Pieces:
     """One pass over the codes, a chunk of frames [.., n, C] at a time, with its mask."""
     if isinstance(codes, Stream):
         return ((chunk, None) for chunk in codes)
-    masks = itertools.repeat(None) if mask is None else mask.split(size, -1)
-    return zip(codes.split(size, -2), masks, strict=False)
+    masks = itertools.repeat(None) if mask is None else mask.split(CHUNK, -1)
+    return zip(codes.split(CHUNK, -2), masks, strict=False)
 
 
 def local_pass(memory: VariationalMemory, state: MemoryState, parts: Pieces) -> tuple[Statistics, Tensor]:

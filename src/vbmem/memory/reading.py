@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from vbmem.memory import engine
+from vbmem.memory.blocks import in_blocks, over_blocks
 from vbmem.memory.checks import (
     check_clusters,
     check_location_mean,
@@ -21,7 +23,10 @@ from vbmem.memory.checks import (
 from vbmem.memory.choice import Predictive
 from vbmem.memory.density import log_densities
 from vbmem.memory.sized import Scale, SizedMemory, location_prior
-from vbmem.memory.state import Addresses, Bound, MemoryState
+from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
+from vbmem.memory.threads import block_size, block_threads, plain
+
+TEMPORARIES = 2  # what a density needs at a time of the numbers of a block
 
 
 class Memory(SizedMemory):
@@ -71,24 +76,30 @@ class Memory(SizedMemory):
         """The expected code at given addresses, sum_h theta_h (R_h' w_h + b_h): [.., T, C]."""
         return self.join(engine.recall(state, addresses))
 
+    @block_threads
     @full_precision
     def log_densities(self, state: MemoryState, codes: Tensor) -> Tensor:
         """Log density of every code under every cluster, in nats: [.., T, H], for the tree [.., G, T, H].
 
         The uncertainty of q(M) is integrated out, as the weights w are; see `density`.
         """
-        parts, _, prior, centre = self._enter(codes, state)
-        moved = state.translate(-centre)
-        return log_densities(parts, moved.row_mean, moved.row_cov, prior.noise_var, prior.noise_scale, moved.located).mT
+        return self._of_frames(_log_densities, state, codes).mT
 
+    @block_threads
+    @full_precision
     def log_predictive(self, state: MemoryState, codes: Tensor, choice: Predictive | None = None) -> Tensor:
         """Log density of new codes under the written memory, in nats: [.., T]; see `log_densities`.
 
         Args:
             choice: which clusters new codes come from: what a `WrittenMemory` predicts, or by default the prior p(s).
         """
-        return self._mix(self.log_densities(state, codes).mT, choice)
 
+        def mixed(*frames_and_memory: Any) -> Tensor:
+            return self._mix(_log_densities(*frames_and_memory), choice)
+
+        return self._of_frames(mixed, state, codes)
+
+    @block_threads
     @full_precision
     def local_bound(
         self, state: MemoryState, codes: Tensor, code_var: Tensor | None = None, choice: Predictive | None = None
@@ -101,11 +112,26 @@ class Memory(SizedMemory):
             code_var: the variance of the codes; then it is minus the expected KL of the codes, as in `bound`.
             choice: as in `log_predictive`.
         """
-        parts, _, prior, centre = self._enter(codes, state)
         if code_var is not None:
             check_positive("code_var", code_var)
             code_var = self.split(code_var.expand_as(codes))
-        return self._mix(engine.local_bounds(parts, state.translate(-centre), prior, code_var), choice)
+
+        def mixed(*frames_and_memory: Any) -> Tensor:
+            return self._mix(engine.local_bounds(*frames_and_memory), choice)
+
+        return self._of_frames(mixed, state, codes, code_var)
+
+    def _of_frames(
+        self, function: Callable[..., Tensor], state: MemoryState, codes: Tensor, code_var: Tensor | None = None
+    ) -> Tensor:
+        """The function [.., n] of parts [.., n, C], state, prior and variances of the parts: of all frames, in blocks
+        where there are several, so that no more is kept of them than the function gives."""
+        parts, _, prior, centre = self._enter(codes, state)
+        state = state.translate(-centre)
+        if not (in_blocks(parts, state, prior) and plain(code_var)):
+            return function(parts, state, prior, code_var)
+        size = block_size(*self.layout, parts.shape[-1]) // TEMPORARIES
+        return over_blocks(lambda part, var: function(part, state, prior, var), size, parts, code_var)
 
     def _mix(self, log_likelihood: Tensor, choice: Predictive | None) -> Tensor:
         """Clusters summed over: [.., H, T], for the tree [.., G, H, T] -> [.., T]."""
@@ -154,6 +180,11 @@ class Memory(SizedMemory):
     ) -> Tensor:
         prior = self.prior(state.row_mean)
         return self.join(engine.emit(state, prior, clusters, weights, generator, sample=sample))
+
+
+def _log_densities(parts: Tensor, state: MemoryState, prior: Prior, code_var: None) -> Tensor:
+    """[.., H, n]."""
+    return log_densities(parts, state.row_mean, state.row_cov, prior.noise_var, prior.noise_scale, state.located)
 
 
 @dataclass(repr=False, eq=False)

@@ -3,10 +3,13 @@
 Batched, on the device of the codes, without waiting for it, and not differentiated through (paper, 3.2.1).
 """
 
+import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from vbmem.memory.threads import block_size, plain, side_by_side
 
 CANDIDATES = 4  # frames from which greedy k-means++ takes the best
 LLOYD_STEPS = 4
@@ -78,10 +81,20 @@ def greedy_seed(
 
 def lloyd_step(codes: Tensor, means: Tensor, mask: Tensor | None = None) -> Tensor:
     """Every mean [.., count, C] moved to the mean of the frames nearest to it; one without frames stays."""
-    nearest = (means.square().sum(-1).unsqueeze(-2) - 2 * codes @ means.mT).argmin(-1)  # [.., T]
-    cluster = torch.arange(means.shape[-2], device=codes.device)
-    moved, size = member_means(codes, nearest, cluster, mask)
-    return moved.where(size > 0, means)
+    squares, cluster = means.square().sum(-1).unsqueeze(-2), torch.arange(means.shape[-2], device=codes.device)
+
+    def sums(codes: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        nearest = (squares - 2 * codes @ means.mT).argmin(-1)  # [.., T]
+        return member_sums(codes, nearest, cluster, mask)
+
+    if torch.compiler.is_compiling() or not plain(codes):
+        total, size = sums(codes, mask)
+    else:  # what frames and means need together stays in the cache
+        parts = codes.split(block_size(means.shape[-2], 1, codes.shape[-1]), -2)
+        masks = [None] * len(parts) if mask is None else mask.split(parts[0].shape[-2], -1)
+        each = side_by_side(lambda part: sums(*part), list(zip(parts, masks, strict=True)))
+        total, size = functools.reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), each)
+    return (total / size.clamp_min(1)).where(size > 0, means)
 
 
 @torch.no_grad()
@@ -169,9 +182,15 @@ def centred(codes: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor 
 
 def member_means(codes: Tensor, label: Tensor, cluster: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """The mean of the frames whose `label` [.., T] is that of a `cluster` [.., n], or 0: [.., n, C]; their number."""
+    total, size = member_sums(codes, label, cluster, mask)
+    return total / size.clamp_min(1), size
+
+
+def member_sums(codes: Tensor, label: Tensor, cluster: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """As `member_means`, but their sum."""
     member = label.unsqueeze(-2) == cluster.unsqueeze(-1)
     if mask is not None:
         member, codes = member & mask.unsqueeze(-2), codes.where(mask.unsqueeze(-1), 0.0)
     member = member.to(codes.dtype)
     size = member.sum(-1, keepdim=True)
-    return member @ codes / size.clamp_min(1), size
+    return member @ codes, size

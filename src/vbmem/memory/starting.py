@@ -18,6 +18,7 @@ from vbmem.memory.seeding import (
     take,
 )
 from vbmem.memory.state import MemoryState, Prior
+from vbmem.memory.threads import block_threads
 from vbmem.memory.ward import ward_means
 
 Start = Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"]
@@ -34,6 +35,7 @@ class StartingMemory(Memory):
     _greedy_seed = staticmethod(greedy_seed)
     _lloyd_step = staticmethod(lloyd_step)
 
+    @block_threads
     def first_state(
         self,
         codes: Tensor,

@@ -6,9 +6,9 @@ tree memory's partitions are the last of them).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ class TensorRecord:
 
     def detach(self) -> Self:
         return self.map(torch.Tensor.detach)
+
+
+Record = TypeVar("Record", bound=TensorRecord)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,16 @@ class Prior(TensorRecord):
         natural = precision @ row_mean
         located, scale = locations is not None, noise_var.mean()
         return cls(noise_var, scale, row_mean, precision, natural, logdet, located, factorised, round, choice)
+
+    def of_episodes(self, group: slice, depth: int) -> Prior:
+        """Of some of the episodes along the first of `depth` batch dimensions; all share what has no such dimension."""
+        core = {"noise_var": 2, "row_mean": 3, "row_precision": 3, "row_natural": 3, "row_logdet": 1}
+        changes: dict[str, Any] = {
+            name: tensor[group]
+            for name, size in core.items()
+            if (tensor := getattr(self, name)).ndim == size + depth and len(tensor) > 1
+        }
+        return replace(self, **changes)
 
     def translate(self, offset: Tensor) -> Prior:
         """The prior of codes moved by `offset` [.., 1, C]."""
@@ -152,6 +165,13 @@ class MemoryState(TensorRecord):
                 *torch.broadcast_shapes(self.row_mean.shape[:-3], offset.shape[:-2]), -1, -1, -1
             )
         return replace(self, row_mean=row_mean, row_cov=self.row_cov.expand(*row_mean.shape[:-3], -1, -1, -1))
+
+
+def joined(records: Sequence[Record]) -> Record:
+    """One record of several groups of episodes, along their first dimension."""
+    names = records[0].tensors()
+    changes: dict[str, Any] = {name: torch.cat([record.tensors()[name] for record in records]) for name in names}
+    return replace(records[0], **changes)
 
 
 def below(rows: Tensor, last: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Writing by mean-field variational Bayes: all at once, or from a stream in bounded memory."""
 
-import functools
-import operator
 import warnings
 from typing import ClassVar, Self, cast
 
@@ -9,13 +7,15 @@ import torch
 from torch import Tensor
 
 from vbmem.memory import engine, expansion, fitting
+from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks
 from vbmem.memory.checks import check_size, full_precision
 from vbmem.memory.choice import DirichletChoice
 from vbmem.memory.seeding import greedy_seed, lloyd_step, next_seed
 from vbmem.memory.sized import Noise
 from vbmem.memory.starting import Start, StartingMemory, is_training
-from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
+from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics, joined
 from vbmem.memory.streams import SEED_FRAMES, Chunks, Stream
+from vbmem.memory.threads import block_threads, side_by_side
 from vbmem.progress import track
 
 HELD = 0.5  # share of a frame from which on a cluster holds it
@@ -41,6 +41,7 @@ class VariationalMemory(StartingMemory):
         self._greedy_seed = torch.compile(greedy_seed, fullgraph=True, dynamic=False)
         self._lloyd_step = torch.compile(lloyd_step, fullgraph=True, dynamic=False)
 
+    @block_threads
     @full_precision
     def write(
         self,
@@ -77,7 +78,9 @@ class VariationalMemory(StartingMemory):
             gradient_iterations: differentiate through the last so many steps only; by default through all.
 
         Returns:
-            The state, and the addresses of the last local step.
+            The state, and the addresses of the last local step: H (K + 1) numbers a frame, which `write_stream` does
+            not keep. Beside them and the codes a long episode takes no memory that grows with it; on the CPU, and
+            without gradients, its frames are walked in blocks that stay in the cache.
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
         if check_size("starts", starts) > 1:
@@ -110,31 +113,48 @@ class VariationalMemory(StartingMemory):
     ) -> tuple[MemoryState, Addresses]:
         """The iterations of a write, from a state, for codes in the engine's layout; see `write`. What the first
         `constant` of them give counts as constant where gradients are asked for."""
+        plain = tol is None and self._advance is engine.advance  # else they stop together, or are compiled for all
+        groups = groups_of_episodes(parts, state, prior) if plain else []
+        if len(groups) > 1:
+
+            def written(group: slice) -> tuple[MemoryState, Addresses]:
+                episodes = parts[group], state.map(lambda x: x[group]), prior.of_episodes(group, parts.ndim - 2)
+                counts = None if weights is None else weights.expand(parts.shape[:-1])[group]
+                return self.iterate(*episodes, counts, steps, None, expand)
+
+            states, addresses_of = zip(*side_by_side(written, groups), strict=True)
+            return joined(states), joined(addresses_of)
         previous: Tensor | None = None
         for step in range(steps - 1):
             with torch.set_grad_enabled(torch.is_grad_enabled() and step >= constant):
-                if tol is None and not expand:
+                if tol is None and not expand and not in_blocks(parts, state, prior):
                     state = self._advance(parts, state, prior, weights)
                     continue
-                addresses, sums = engine.local_step(parts, state, prior, weights)
+                local, before = LocalPass(state, prior, bounded=tol is not None), state
+                local.add(parts, weights)
+                sums = local.statistics()
                 state = engine.global_step(sums, state, prior)
                 if tol is not None:
-                    total = engine.bound(sums, state, addresses, prior).total
+                    total = local.bound(sums, state).total
                     if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
-                        break
+                        return state, address(parts, before, prior, weights)
                     previous = total
                 if expand:
                     state = expansion.expand(sums, state, prior)
-        else:
-            state, addresses = self._sweep(parts, state, prior, weights)
-        return state, addresses
+        if not in_blocks(parts, state, prior):
+            return self._sweep(parts, state, prior, weights)
+        local = LocalPass(state, prior)
+        addresses = local.address(parts, weights)
+        return engine.global_step(local.statistics(), state, prior), addresses
 
+    @block_threads
     @full_precision
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
         """q(s_t) and q(w_t | s_t) of every frame given a written memory: one local step."""
         parts, mask, prior, centre = self._enter(codes, state, mask)
-        return engine.address(parts, state.translate(-centre), prior, mask)
+        return address(parts, state.translate(-centre), prior, mask)
 
+    @block_threads
     @full_precision
     def write_online(
         self,
@@ -157,6 +177,7 @@ class VariationalMemory(StartingMemory):
         return state.translate(centre)
 
     @torch.no_grad()
+    @block_threads
     @full_precision
     def write_stream(
         self,
@@ -186,8 +207,10 @@ class VariationalMemory(StartingMemory):
             frames = stream.sample(SEED_FRAMES, generator)
         state = self.start_state(self.split(frames) - centre, prior, centre, start, None, generator)
         for step in track(range(steps), "writing", progress):
-            parts = (engine.local_step(self.split(chunk) - centre, state, prior) for chunk in stream)
-            sums = functools.reduce(operator.add, (part for _, part in parts))
+            local = LocalPass(state, prior)
+            for chunk in stream:
+                local.add(self.split(chunk) - centre)
+            sums = local.statistics()
             state = engine.global_step(sums, state, prior)
             if prior.joint and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
@@ -195,6 +218,7 @@ class VariationalMemory(StartingMemory):
 
     # The steps of a write, for those who repeat them in their own way.
 
+    @block_threads
     @full_precision
     def local_step(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> tuple[Statistics, Tensor]:
         """One pass over codes [.., T, C] with the best addresses for the state: all that is to be known of them.
@@ -207,8 +231,10 @@ class VariationalMemory(StartingMemory):
         if mask is not None:
             mask = self.lift(mask, -2)
             parts = parts.where((mask > 0).unsqueeze(-1), 0)
-        addresses, sums = engine.local_step(parts, state, prior, mask)
-        bound = engine.bound(sums, state, addresses, prior)
+        local = LocalPass(state, prior, bounded=True)
+        local.add(parts, mask)
+        sums = local.statistics()
+        bound = local.bound(sums, state)
         paid_once = bound.kl_rows + bound.kl_locations + prior.choice.divergence(self.layout[0], sums.count)
         return sums, self.reduce(bound.total + paid_once, -1)
 
@@ -296,7 +322,7 @@ def _warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
             f"the codes have a mean square of {found:.2g}, this memory's prior expects about {expected:.2g}, so they "
             "will be told apart badly; fit the prior to them with memory.fit_prior(codes), or make the memory with "
             "for_codes",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

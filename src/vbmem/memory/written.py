@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vbmem.errors import MemoryFileError
 from vbmem.memory import engine
+from vbmem.memory.blocks import LocalPass
 from vbmem.memory.checks import check_codes, check_shape, check_size
 from vbmem.memory.merging import unite
 from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
@@ -177,8 +178,9 @@ class WrittenMemory:
         state, parts = self.state.to(torch.float64), self.empty.split(codes.detach().double())
         prior = self.empty.prior(parts)
         for _ in range(check_size("iterations", iterations)):
-            _, sums = engine.local_step(parts, state, prior)
-            state = engine.global_step(past + sums, state, prior)
+            local = LocalPass(state, prior)
+            local.add(parts)
+            state = engine.global_step(past + local.statistics(), state, prior)
         state = state.to(codes.dtype)
         sums, choice = _known_of(self.empty, state, codes)
         return replace(
@@ -299,8 +301,9 @@ def _same_for_all_clusters(mine: Prior, theirs: Prior) -> bool:
 def _known_of(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> tuple[Statistics, PrefixCounts]:
     """Of codes [T, C] addressed by a state: their sums, in float64, and the use of the clusters."""
     parts = memory.split(codes.detach().double())
-    addresses, sums = engine.local_step(parts, state.to(torch.float64), memory.prior(parts))
-    return sums, usage_of(memory, addresses.assignment.to(codes.dtype))
+    local = LocalPass(state.to(torch.float64), memory.prior(parts))
+    addresses = local.address(parts)
+    return local.statistics(), usage_of(memory, addresses.assignment.to(codes.dtype))
 
 
 def usage_of(memory: VariationalMemory, assignment: Tensor) -> PrefixCounts:

@@ -20,7 +20,6 @@ from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.writing import VariationalMemory
 
 CHUNK = 2048  # samples addressed at a time: what they need of memory stays in the cache
-DENSITY_CHUNK = 2**17  # the same for densities, times clusters and rows
 SIZE_STARTS = 2  # of each size, at least, where sizes are compared
 SPLIT_ITERATIONS = 30  # at most, of two halves among themselves
 WARD_SAMPLES = 1024  # up to which a start is a Ward clustering, which needs all distances
@@ -67,7 +66,7 @@ class Samples:
 
     def local_pass(self, memory: VariationalMemory, state: MemoryState) -> tuple[Statistics, Tensor]:
         """A local step over all samples, as `fitting.climb` wants it."""
-        sums, local = fitting.local_pass(memory, state, fitting.pieces(self.codes, self.weight, CHUNK))
+        sums, local = fitting.local_pass(memory, state, [(self.codes, self.weight)])
         if self.past is None:
             return sums, local
         past = self.past.constant + _explained(self.past.sums, state, memory.prior(state.row_mean))
@@ -216,9 +215,7 @@ def log_evidence(fit: Fit) -> float:
 
 def log_joint(codes: Tensor, fit: Fit, weights: Tensor) -> Tensor:
     """log weight + log density of every cluster, [T, H]."""
-    chunk = min(CHUNK, DENSITY_CHUNK // (len(weights) * fit.state.row_mean.shape[-2]) + 1)
-    log_densities = [fit.memory.log_densities(fit.state, part) for part in codes.split(chunk)]
-    return torch.cat(log_densities) + weights.log()
+    return fit.memory.log_densities(fit.state, codes) + weights.log()
 
 
 def _log_joint(codes: Tensor, fit: Fit) -> Tensor:

@@ -1,0 +1,280 @@
+"""The local step of many frames, in blocks that stay in the cache of a CPU, without gradients.
+
+With a Cholesky factor L_h L_h' = I + G_ww, the weights in units of their posterior, v_th = L_h^-1 y_th, are linear in
+z~ = (z, 1), and but for a square so is what a cluster makes of a code (see `engine.address`):
+
+    v_th = V_h z~_t,     mu_th = L_h'^-1 v_th,     log theta_th = e_h . z~_t + |v_th|^2 / 2 [- z_t' Psi_h^-1 z_t / 2]
+
+So a block needs two large matrix products: with the rows V_h and e_h of all clusters, and, once theta is known, for
+
+    S_vz~ = sum_t theta_th v_th z~_t',     S_z~ = sum_t theta_th z~_t'
+
+whose last columns are the sums of theta v and of theta. As v is linear in z~, its second moments need no product with
+frames at all: S_vv = S_vz~ V_h'.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vbmem.linalg import cholesky
+from vbmem.memory import engine
+from vbmem.memory.choice import kl_of_assignments
+from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics, TensorRecord, below
+from vbmem.memory.threads import CACHE, block_size, plain, side_by_side
+
+BLOCKS = 16  # that a thread takes at a time
+
+
+def in_blocks(codes: Tensor, state: MemoryState, prior: Prior) -> bool:
+    """Whether frames [.., T, C] are walked in blocks: more than one block of them, on the CPU, without gradients."""
+    if torch.compiler.is_compiling() or not plain(codes, state, prior):
+        return False
+    return codes.shape[-2] > block_size(state.row_mean.shape[-3], state.rows, codes.shape[-1])
+
+
+def groups_of_episodes(codes: Tensor, state: MemoryState, prior: Prior) -> list[slice]:
+    """Short episodes [B, .., T, C] in groups that stay in the cache, each written in a thread; none where that does not
+    pay. They depend on the sizes alone, so that the number of threads changes nothing."""
+    several = codes.ndim > 2 and len(codes) > 1 and all(tensor.ndim < 2 for tensor in prior.choice.tensors().values())
+    if torch.compiler.is_compiling() or not several or not plain(codes, state, prior) or in_blocks(codes, state, prior):
+        return []
+    clusters, rows, code_size = state.row_mean.shape[-3:]
+    numbers = codes[0].numel() // code_size * (clusters * rows + code_size)
+    size = max(CACHE // (2 * numbers), 1)
+    return [slice(first, first + size) for first in range(0, len(codes), size)]
+
+
+def address(codes: Tensor, state: MemoryState, prior: Prior, mask: Tensor | None = None) -> Addresses:
+    """`engine.address`, in blocks where there are several."""
+    if not in_blocks(codes, state, prior):
+        return engine.address(codes, state, prior, mask)
+    projection = Projection.of(state, prior)
+    kept = projection.room(codes)
+    _walk(codes, mask, projection, prior, kept, summed=False)
+    return kept
+
+
+def over_blocks(function: Callable[..., Tensor], size: int, *frames: Tensor | None) -> Tensor:
+    """The function [.., n, ?], .. -> [.., n] of all frames [.., T, ?], so many at a time: [.., T]."""
+    count = next(tensor for tensor in frames if tensor is not None).shape[-2]
+
+    def block(begin: int) -> Tensor:
+        return function(*(None if tensor is None else tensor[..., begin : begin + size, :] for tensor in frames))
+
+    begins, whole = range(0, count, size), None
+    for begin, part in zip(begins, side_by_side(block, begins), strict=True):
+        whole = part.new_empty(*part.shape[:-1], count) if whole is None else whole
+        whole[..., begin : begin + size] = part
+    assert whole is not None
+    return whole
+
+
+class LocalPass:
+    """A local step over the frames of an episode, part by part, all with the same memory: `engine.local_step`, in
+    blocks where there are several.
+
+    Args:
+        state: the memory.
+        prior: its prior.
+        bounded: keep also what the bound needs of the addresses.
+    """
+
+    def __init__(self, state: MemoryState, prior: Prior, *, bounded: bool = False) -> None:
+        self.state, self.prior, self.bounded = state, prior, bounded
+        self._sums: Statistics | None = None  # of parts that are a block
+        self._moments: Moments | None = None  # of those that are several
+        self._projection: Projection | None = None
+        self._kl_assignments: Tensor | float = 0.0
+
+    def add(self, codes: Tensor, mask: Tensor | None = None) -> None:
+        """More frames, [.., T, C], with a mask [.., T] of those that count, or how much."""
+        self._add(codes, mask, keep=False)
+
+    def address(self, codes: Tensor, mask: Tensor | None = None) -> Addresses:
+        """Adds frames, and gives their addresses."""
+        addresses = self._add(codes, mask, keep=True)
+        assert addresses is not None
+        return addresses
+
+    def statistics(self) -> Statistics:
+        """Of all frames so far."""
+        sums = self._sums
+        if self._moments is not None:
+            assert self._projection is not None
+            ours = self._projection.statistics(self._moments, self.prior)
+            sums = ours if sums is None else sums + ours
+        assert sums is not None
+        return sums
+
+    def bound(self, sums: Statistics, state: MemoryState) -> Bound:
+        """Of all frames so far, whose statistics these are, with the addresses they have and any state; `bounded`."""
+        kl_assignments = self._kl_assignments
+        if self._moments is not None:
+            kl_assignments = kl_assignments + self._moments.kl_assignments.to(sums.count.dtype)
+        assert isinstance(kl_assignments, Tensor)
+        return engine.bound_of_sums(sums, state, kl_assignments, engine.weight_cov(self.state, self.prior), self.prior)
+
+    def _add(self, codes: Tensor, mask: Tensor | None, *, keep: bool) -> Addresses | None:
+        if not in_blocks(codes, self.state, self.prior):
+            addresses, sums = engine.local_step(codes, self.state, self.prior, mask)
+            self._sums = sums if self._sums is None else self._sums + sums
+            if self.bounded:
+                self._kl_assignments = self._kl_assignments + self.prior.choice.kl(addresses.assignment)
+            return addresses
+        if self._projection is None:
+            self._projection = Projection.of(self.state, self.prior)
+        kept = self._projection.room(codes) if keep else None
+        moments = _walk(codes, mask, self._projection, self.prior, kept, bounded=self.bounded)
+        self._moments = moments if self._moments is None else self._moments + moments
+        return kept
+
+
+@dataclass(frozen=True)
+class Moments(TensorRecord):
+    """What blocks leave of their frames; sums, so those of two parts add up."""
+
+    codes: Tensor  # [.., K + 1, H, C + 1]  S_vz~, and below it S_z~
+    code_square: Tensor  # [.., 1 or H, C]        as in `Statistics`
+    kl_assignments: Tensor  # [..]                   sum_t KL(q(s_t) || p(s)); 0 unless it is asked for
+
+    def __add__(self, other: Moments) -> Moments:
+        mine, theirs = self.tensors(), other.tensors()
+        return Moments(**{name: mine[name] + theirs[name] for name in mine})
+
+
+@dataclass(frozen=True)
+class Projection(TensorRecord):
+    """A memory made ready to meet codes; see the equations above."""
+
+    rows: Tensor  # [.., K + 1, H, C + 1]  V_h, and below it e_h
+    back: Tensor  # [.., H, K, K]          L_h'^-1
+    halved: Tensor | None  # [.., H, C]    -Psi_h^-1 / 2, where clusters have a noise of their own
+    log_prior: Tensor  # [.., H]           log p(s), which is a part of e_h
+
+    @classmethod
+    def of(cls, state: MemoryState, prior: Prior) -> Projection:
+        precise, gram = engine.second_moments(state, prior)
+        rows, clusters = state.rows, precise.shape[-3]
+        identity = torch.eye(rows, dtype=gram.dtype, device=gram.device)
+        factor = cholesky(identity + gram[..., :rows, :rows], engine.WEIGHT_PRECISION)
+        met, evidence = precise[..., :rows, :], torch.zeros_like(precise[..., 0, :])
+        shift, constant = torch.zeros_like(met[..., :1]), -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        if prior.located:
+            evidence, shift = precise[..., -1, :], -gram[..., :rows, -1:]
+            constant = constant - 0.5 * gram[..., -1, -1]
+        log_prior = prior.choice.log_prior(clusters, constant)
+        constant, halved = constant + log_prior, None
+        if prior.noise_var.shape[-2] > 1:
+            halved = -0.5 / prior.noise_var
+            constant = constant - 0.5 * (2 * math.pi * prior.noise_var).log().sum(-1)
+        factors = torch.linalg.solve_triangular(factor, torch.cat([met, shift], -1), upper=False)  # V
+        batch = torch.broadcast_shapes(evidence.shape[:-1], constant.shape)
+        evidence = torch.cat([evidence.expand(*batch, -1), constant.expand(batch).unsqueeze(-1)], -1)
+        together = below(factors, evidence).movedim(-2, -3).contiguous()
+        back = torch.linalg.solve_triangular(factor.mT, identity.expand_as(factor), upper=True)
+        return cls(together, back, halved, log_prior)
+
+    @property
+    def factors(self) -> Tensor:
+        """V, [.., H, K, C + 1]."""
+        return self.rows[..., :-1, :, :].movedim(-3, -2)
+
+    def room(self, codes: Tensor) -> Addresses:
+        """Addresses of frames [.., T, C] that are still to be filled in."""
+        batch = torch.broadcast_shapes(codes.shape[:-2], self.rows.shape[:-3])
+        clusters, rows = self.back.shape[-3:-1]
+        assignment = self.rows.new_empty(*batch, codes.shape[-2], clusters)
+        weight_cov = (self.back @ self.back.mT).expand(*batch, -1, -1, -1)
+        return Addresses(assignment, self.rows.new_empty(*assignment.shape, rows), weight_cov)
+
+    def statistics(self, moments: Moments, prior: Prior) -> Statistics:
+        """Of the frames that the moments are of: from v back to w, once for all of them, in float64."""
+        by_weight, by_cluster = moments.codes[..., :-1, :, :].movedim(-3, -2), moments.codes[..., -1, :, :]
+        back, count = self.back.double(), by_cluster[..., -1]
+        weight_code = back @ by_weight  # S_wz~  [.., H, K, C + 1]
+        outer = weight_code @ (back @ self.factors.double()).mT
+        outer = 0.5 * (outer + outer.mT) + count[..., None, None] * (back @ back.mT)
+        if prior.located:
+            total = weight_code[..., -1:]  # S_w
+            corner = below(total, count.unsqueeze(-1))
+            outer = torch.cat([torch.cat([outer, total.mT], -2), corner], -1)
+            weight_code = below(weight_code, by_cluster)
+        sums = Statistics(count, outer, weight_code[..., :-1], moments.code_square)
+        return sums.to(self.rows.dtype)
+
+
+def _walk(
+    codes: Tensor,
+    mask: Tensor | None,
+    projection: Projection,
+    prior: Prior,
+    kept: Addresses | None = None,
+    *,
+    summed: bool = True,
+    bounded: bool = False,
+) -> Moments:
+    """Frames [.., T, C] meet a memory, episode by episode and block by block: what they leave, if it is `summed`, in an
+    order of adding up that depends on neither threads nor chance. Their addresses are filled in where they are kept."""
+    frames, code_size = codes.shape[-2:]
+    count, clusters, wide = projection.rows.shape[-3:]
+    batch = torch.broadcast_shapes(codes.shape[:-2], projection.rows.shape[:-3])
+    size = block_size(clusters, count - 1, code_size)
+    shares = 1 if projection.halved is None else clusters
+
+    def of(episode: tuple[int, ...], tensor: Tensor, dims: int) -> Tensor:
+        return tensor.expand(*batch, *tensor.shape[tensor.ndim - dims :])[episode]
+
+    weight_rows = (projection.back @ projection.factors).flatten(-3, -2) if kept is not None else None
+
+    def piece(item: tuple[tuple[int, ...], int]) -> Moments:
+        episode, begin = item
+        end = min(begin + BLOCKS * size, frames)
+        rows, z = of(episode, projection.rows, 3).flatten(0, 1), of(episode, codes, 2)
+        halved = None if projection.halved is None else of(episode, projection.halved, 2)
+        counts = None if mask is None else of(episode, mask, 1)
+        total = rows.new_zeros(count * clusters, wide)
+        squares, kl = rows.new_zeros(shares, code_size), rows.new_zeros(())
+        room = rows.new_empty(count * clusters * size)
+        for first in range(begin, end, size):
+            block = slice(first, min(first + size, end))
+            part = torch.cat([z[block], z.new_ones(block.stop - first, 1)], -1)  # z~
+            met = room[: count * clusters * len(part)].view(-1, len(part))
+            torch.mm(rows, part.mT, out=met)
+            met = met.view(count, clusters, -1)  # v, and below it e.z~
+            evidence = met[-1]
+            for v in met[:-1]:
+                evidence.addcmul_(v, v, value=0.5)
+            square = z[block].square()
+            if halved is not None:
+                evidence.addmm_(halved, square.mT)
+            theta = evidence.softmax(0)
+            if counts is not None:
+                theta.mul_(counts[block])
+            if kept is not None and weight_rows is not None:
+                of(episode, kept.assignment, 2)[block] = theta.mT
+                weights = of(episode, kept.weight_mean, 3)[block].flatten(1)
+                torch.mm(part, of(episode, weight_rows, 2).mT, out=weights)
+            if not summed:
+                continue
+            met[:-1].mul_(theta)
+            met[-1].copy_(theta)
+            total.addmm_(met.flatten(0, 1), part)
+            squares.addmm_(theta if halved is not None else theta.sum(0, keepdim=True), square)
+            if bounded:
+                kl += kl_of_assignments(theta.mT, of(episode, projection.log_prior, 1))
+        return Moments(total.view(count, clusters, wide), squares, kl)
+
+    items = [*itertools.product(itertools.product(*map(range, batch)), range(0, frames, BLOCKS * size))]
+    shapes = (count, clusters, wide), (shares, code_size), ()
+    whole = Moments(*(codes.new_zeros((*batch, *shape), dtype=torch.float64) for shape in shapes))
+    for (episode, _), part in zip(items, side_by_side(piece, items), strict=True):
+        for name, tensor in whole.tensors().items():
+            tensor[episode] += getattr(part, name)
+    return whole
