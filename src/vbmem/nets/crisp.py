@@ -44,11 +44,21 @@ class CrispDecoder(nn.Module):
         super().__init__()
         self.frame, self.code_size, self.sees_mean = frame, code_size, sees_mean
         sizes = {"width": width, "blocks": blocks, "attention": attention, "sees_mean": sees_mean}
+        self.settings = {"style": style, **sizes}  # with which it is built again
         self.shortcuts = build_shortcuts(style, frame, code_size, **sizes)
 
-    def errors(self, frames: Tensor, codes: Tensor, means: Tensor | None = None) -> FlowErrors:
-        """What training lowers: frames [N, channels, H, W] in [0, 1], codes [N, C] and maybe their mean pictures."""
-        return flow_errors(self._directions, 2 * frames - 1, *self._conditions(codes, means))
+    def errors(
+        self, frames: Tensor, codes: Tensor, means: Tensor | None = None, *, taught: int | None = None
+    ) -> FlowErrors:
+        """What training lowers; see `flow_errors`.
+
+        Args:
+            frames: [N, channels, H, W] in [0, 1].
+            codes: of each, [N, C].
+            means: mean pictures of the codes, for a decoder that sees them.
+            taught: how many, the first ones, are asked for shortcuts; by default a quarter of all.
+        """
+        return flow_errors(self._directions, 2 * frames - 1, *self._conditions(codes, means), taught=taught)
 
     @torch.no_grad()
     def paint(self, codes: Tensor, steps: int, noise: Tensor, means: Tensor | None = None) -> Tensor:

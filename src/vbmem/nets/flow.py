@@ -31,7 +31,7 @@ class FlowErrors(NamedTuple):
         return torch.cat([self.velocity, self.shortcut]).mean()
 
 
-def flow_errors(shortcuts: Shortcuts, data: Tensor, *conditions: Tensor) -> FlowErrors:
+def flow_errors(shortcuts: Shortcuts, data: Tensor, *conditions: Tensor, taught: int | None = None) -> FlowErrors:
     """How far a network is from following the flow, at random times; the average of its gradient trains it.
 
     Times of velocities are logit-normal, most of them about the middle of the way, where there is most to decide;
@@ -42,11 +42,12 @@ def flow_errors(shortcuts: Shortcuts, data: Tensor, *conditions: Tensor) -> Flow
         shortcuts: the network; see `Shortcuts`.
         data: x_1, [N, ..].
         conditions: what goes with each, [N, ..]; the network is called with them after points, times and lengths.
+        taught: M, how many items are asked for shortcuts, the first ones; by default a quarter of all.
 
     Returns:
         The errors, differentiable; what two half steps say is a constant.
     """
-    taught = int(TAUGHT_SHARE * len(data))
+    taught = int(TAUGHT_SHARE * len(data)) if taught is None else taught
     noise = torch.randn_like(data)
     times = torch.randn(len(data), dtype=data.dtype, device=data.device).sigmoid()
     lengths = torch.zeros_like(times)
