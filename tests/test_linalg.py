@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
+from vbmem import linalg
 from vbmem.errors import NonFiniteError, NotPositiveDefiniteError, NumericalError
 from vbmem.linalg import cholesky, common_basis, inverse_and_logdet
 
@@ -178,3 +179,11 @@ def test_the_gradient_of_the_basis_is_right_where_values_differ():
 
     matrix = positive_definite(root(2, seed=1)).requires_grad_()
     assert gradcheck(inverse_of_sum, [root(2).requires_grad_(), matrix], rtol=1e-5, atol=1e-7)
+
+
+def test_where_nothing_may_wait_a_failed_factor_is_nan(monkeypatch):
+    monkeypatch.setattr(linalg, "may_wait", lambda _: False)
+    matrices = torch.stack([torch.eye(2), -torch.eye(2)])
+    factor = cholesky(matrices, "a matrix")
+    assert torch.equal(factor[0], torch.eye(2))
+    assert factor[1].isnan().all()

@@ -47,7 +47,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     noisy = (shown + NOISE * torch.randn(shown.shape, generator=generator)).clamp(0, 1)
     for name, (broken, known) in {"noisy": (noisy, None), "masked": hide_right(shown)}.items():
         alone = model.decode(model.encode(broken).mean)
-        recalled = model.read(memory, broken, RECALL_STEPS, known=known, sample=False)[-1]
+        recalled = model.read(memory, broken, RECALL_STEPS, known=known, sample=False, every_step=False)
         sheets[name] = torch.cat([broken, alone, recalled, shown])
     for name, frames in sheets.items():
         save_picture(grid(frames, COLUMNS, SCALE), out / f"{name}.png")

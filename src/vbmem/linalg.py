@@ -39,8 +39,10 @@ def small_matmul(left: Tensor, right: Tensor) -> Tensor:
 
 
 def cholesky(matrix: Tensor, name: str) -> Tensor:
-    """Lower Cholesky factor [.., K, K], guarded in the same way; waits for the device."""
+    """Lower Cholesky factor [.., K, K], guarded in the same way; waits for the device where it may."""
     factor, info = torch.linalg.cholesky_ex(matrix)
+    if not may_wait(matrix):
+        return factor.masked_fill((info > 0)[..., None, None], torch.nan)
     healthy = bool((info == 0).all() & factor.isfinite().all())
     return factor if healthy else _jittered_cholesky(matrix, factor, info, name)
 

@@ -71,6 +71,8 @@ def generate(
     choice: Literal["usage", "prior", "network"] = "usage",
     means: bool = False,
     sample_pixels: bool = False,
+    mean_pictures: bool = False,
+    paint_steps: int = 4,
     model: str | None = None,
     seed: int = 0,
 ) -> None:
@@ -87,6 +89,8 @@ def generate(
             (the parts of a tree each for itself), or, of a tree, as networks fitted to that use predict.
         means: show the mean memory and codes instead of samples.
         sample_pixels: draw the pixels too, as in the paper, instead of showing their means.
+        mean_pictures: show mean, blurred pictures also where the model can paint crisp ones.
+        paint_steps: steps in which a crisp picture is painted.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: seed of the random draws.
     """
@@ -102,6 +106,8 @@ def generate(
         choice=choice,
         sample=not means,
         sample_pixels=sample_pixels,
+        crisp=False if mean_pictures else None,
+        paint_steps=paint_steps,
         generator=generator,
     )
     pictures = [draw(cluster=cluster) for cluster in clusters]
@@ -117,6 +123,8 @@ def read(
     means: bool = False,
     trust: float = 1.0,
     sample_pixels: bool = False,
+    mean_pictures: bool = False,
+    paint_steps: int = 4,
     model: str | None = None,
     seed: int = 0,
 ) -> None:
@@ -130,6 +138,8 @@ def read(
         means: take the means of memory and codes instead of samples, which recalls damaged pictures best.
         trust: the share of what the memory reads in a code, 0 to 1; the rest is the picture's own code.
         sample_pixels: draw the pixels of every step too, as in the paper, instead of going on from their means.
+        mean_pictures: show mean, blurred pictures also where the model can paint crisp ones.
+        paint_steps: steps in which a crisp picture is painted.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: seed of the random draws.
     """
@@ -139,8 +149,17 @@ def read(
 
     generator, (loaded, written) = _generator(seed), _open(memory, model)
     frames = to_unit(as_frames(images, loaded.frame), loaded.frame)
-    read = partial(loaded.read, trust=trust, sample=not means, sample_pixels=sample_pixels, generator=generator)
-    chain = read(written, frames, steps)
+    chain = loaded.read(
+        written,
+        frames,
+        steps,
+        trust=trust,
+        sample=not means,
+        sample_pixels=sample_pixels,
+        crisp=False if mean_pictures else None,
+        paint_steps=paint_steps,
+        generator=generator,
+    )
     rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
     _save_sheet(rows.flatten(0, 1), 1 + steps, out)
 

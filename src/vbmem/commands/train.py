@@ -1,6 +1,6 @@
 """Training: the presets there are, and a run of one of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import console, say, show
 from vbmem.paper.presets import PRESETS, get_preset
-from vbmem.train.settings import RunConfig
+from vbmem.train.settings import PaintingConfig, RunConfig
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,57 @@ def train_preset(name: str, arguments: list[str]) -> None:
     """`vbmem train PRESET [overrides]`: the same, but help and errors speak of this preset alone."""
     default = TrainOptions(name, get_preset(name))
     train(tyro.cli(TrainOptions, prog=f"vbmem train {name}", args=arguments, default=default))
+
+
+AS_DEFAULT = PaintingConfig()
+
+
+@command("Train")
+def train_decoder(
+    model: Annotated[str, tyro.conf.Positional],
+    config: Annotated[PaintingConfig, tyro.conf.arg(name="")] = AS_DEFAULT,
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+    dataset: str | None = None,
+    data_dir: Path | None = None,
+    device: Device = "auto",
+    resume: bool = False,
+) -> None:
+    """Train a decoder that paints crisp pictures, over a trained model.
+
+    The model stays as it is: its memories, scores and bounds do not depend on that decoder.
+
+    Args:
+        model: what `vbmem train` left, or a model: a name that `vbmem models` lists, or a directory.
+        config: how the decoder is trained.
+        out: the directory of the model with its decoder, and of checkpoints and log; by default runs/MODEL-crisp-SEED.
+        dataset: the pictures, if not those the model was trained on.
+        data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
+        device: where to train; auto takes a GPU if there is one.
+        resume: go on from the last checkpoint in that directory.
+    """
+    from vbmem.data.loading import load_images
+    from vbmem.data.settings import DataConfig
+    from vbmem.pretrained import load_network
+    from vbmem.train.painting import DecoderTrainer
+
+    saved = load_network(model, pick_device(device))
+    frame = saved.network.frame
+    if saved.data is None and dataset is None:
+        raise ValueError(f"{model} does not say what it was trained on; give --dataset")
+    data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
+    if dataset is not None:
+        data = replace(data, dataset=dataset, subset=None)
+    run_dir = out or Path("runs") / f"{Path(model).name}-crisp-{config.seed}"
+    if (run_dir / "last.safetensors").exists() and not resume:
+        raise ValueError(f"{run_dir} holds a run already; add --resume to go on, or choose another --out")
+    images = load_images(data.dataset, data_dir, frame.size, subset=data.subset)
+    trainer = DecoderTrainer(config, replace(saved, data=data), images, run_dir, resume=resume, console=console)
+    try:
+        trainer.run()
+    except KeyboardInterrupt:
+        say("the same command with --resume goes on from there")
+        raise
+    say(f"the model with its crisp decoder is {run_dir}; give it away with  vbmem export {run_dir} -o DIRECTORY --half")
 
 
 @command("Train")

@@ -3,7 +3,7 @@ from .baseline import BaselineModel
 from .directory import SavedModel, fingerprint, load_model, save_model
 from .dkm import DKM
 from .memory_model import MemoryModel
-from .settings import DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
+from .settings import CrispConfig, DKMConfig, MemoryConfig, ModelConfig, Regulariser, StatisticianConfig, VAEConfig
 from .statistician import NeuralStatistician
 from .vae import VAE
 
@@ -11,6 +11,7 @@ __all__ = [
     "DKM",
     "VAE",
     "BaselineModel",
+    "CrispConfig",
     "DKMConfig",
     "EpisodicModel",
     "Evidence",

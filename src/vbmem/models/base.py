@@ -4,14 +4,13 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import ClassVar, Self
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch import Tensor
 
-from vbmem.models.settings import ModelConfig, Regulariser
+from vbmem.models.settings import ModelConfig
+from vbmem.models.trainable import Trainable
 from vbmem.nets import CodeHead, CodePosterior, Pixels, build_networks
 from vbmem.nets import FrameFormat as FrameFormat
 from vbmem.nets.precision import at_least_float32
@@ -46,7 +45,7 @@ class Evidence:
         return {name: value / self.episode_length for name, value in terms.items()} | self.measures
 
 
-class EpisodicModel(nn.Module):
+class EpisodicModel(Trainable):
     """An encoder and a decoder; a subclass says what lies between them.
 
     `config` is the settings it was built from, `frame` what its frames look like.
@@ -56,10 +55,6 @@ class EpisodicModel(nn.Module):
     compiled: ClassVar[tuple[str, ...]] = ("embed", "score")
     """The methods that `compile_parts` compiles."""
     network_dtype: torch.dtype = torch.float32
-    waits: bool = False
-    """Whether without gradients it waits for the device, so that no graph of it can be captured."""
-    regulariser: Regulariser | None = None
-    """That of the present stage of training, for a model that has a memory."""
     refines: ClassVar[bool] = False
     """Whether it has a q(z) whose mean can be moved; see `refined`."""
     refinement: float = 0.0
@@ -78,11 +73,6 @@ class EpisodicModel(nn.Module):
         With `copies`, every episode counts that many times, each with randomness of its own; the encoder, which has
         none, runs once.
         """
-
-    @property
-    def prior_scales(self) -> list[nn.Parameter]:
-        """Trained logarithms of its prior's scales: few numbers with far to go, so they have a rate of their own."""
-        return []
 
     def embed(self, frames: Tensor) -> Tensor:
         """e(x) of every frame, float32: [B, T, channels, H, W] -> [B, T, E]."""
@@ -119,17 +109,6 @@ class EpisodicModel(nn.Module):
             if self.config.precision == "bfloat16":
                 self.network_dtype = torch.bfloat16
         return self
-
-    @cached_property
-    def gathered_statistics(self) -> Tensor:
-        """Batch norm's statistics as one tensor, so that all can be copied in one go. Moved into it at the first use,
-        once the model is on its device; the modules keep views."""
-        norms = [module for module in self.modules() if isinstance(module, nn.BatchNorm2d)]
-        statistics = [next(self.parameters()).new_empty(0)]  # for models that have none
-        statistics += [buffer for norm in norms for buffer in norm.buffers() if buffer.is_floating_point()]
-        gathered = parameters_to_vector(statistics)
-        vector_to_parameters(gathered, statistics)
-        return gathered
 
     def compile_parts(self) -> None:
         """Compile what repeats: the networks with their likelihood. Called once, before the first step."""

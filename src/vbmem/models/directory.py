@@ -1,5 +1,5 @@
-"""Models on disk: a directory with config.json, model.safetensors and, of some, reference.safetensors. Loading never
-runs code from it.
+"""Models on disk: a directory with config.json, model.safetensors and, of some, reference.safetensors and
+decoder.safetensors. Loading never runs code from it.
 
 A training run's directory is one, to which `train` adds its own settings, a log and the checkpoint it goes on from.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vbmem.data.settings import DataConfig
 from vbmem.errors import MemoryFileError, ModelError
@@ -21,11 +21,12 @@ from vbmem.memory.choice import UNIFORM
 from vbmem.memory.written import WrittenMemory
 from vbmem.models.base import EpisodicModel
 from vbmem.models.card import render_card
-from vbmem.models.settings import ModelConfig, from_dict
-from vbmem.nets import FrameFormat
+from vbmem.models.settings import CrispConfig, ModelConfig, from_dict
+from vbmem.nets import CrispDecoder, FrameFormat
 
 FORMAT, VERSION = "vbmem.model", 2
 SETTINGS, WEIGHTS, REFERENCE = "config.json", "model.safetensors", "reference.safetensors"
+DECODER = "decoder.safetensors"
 SAVE_AGAIN = "save or download the model again"
 
 
@@ -45,6 +46,8 @@ class SavedModel:
     """Where it comes from: data, schedule, test bound, in words."""
     kept_reference: WrittenMemory | Path | None = None
     """`reference`, or the file it is read from when it is first used."""
+    painter: CrispDecoder | None = None
+    """Paints crisp pictures of its codes; not all models have one. Memories, scores and bounds do not depend on it."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -85,15 +88,21 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
         ModelError: where the directory holds no model that can be built here, or not its weights.
     """
     saved = build_model(directory)
-    weights = read_weights(directory)
+    _load(saved.network, read_weights(directory), directory)
+    saved.network.place_on(torch.device(device)).eval().requires_grad_(False)
+    if saved.painter is not None:
+        _load(saved.painter, _read(directory / DECODER), directory)
+        saved.painter.place_on(torch.device(device), saved.network.network_dtype).eval().requires_grad_(False)
+    return saved
+
+
+def _load(network: nn.Module, weights: dict[str, Tensor], directory: Path) -> None:
     try:
-        saved.network.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+        network.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
     except RuntimeError as error:
         raise ModelError(
             f"{directory} does not hold the weights that its config.json describes; save the model again"
         ) from error
-    saved.network.place_on(torch.device(device)).eval().requires_grad_(False)
-    return saved
 
 
 def build_model(directory: Path) -> SavedModel:
@@ -104,14 +113,17 @@ def build_model(directory: Path) -> SavedModel:
     """
     values = read_settings(directory)
     try:
+        settings, frame = from_dict(ModelConfig, values["model"]), FrameFormat(**values["frame"])
+        decoder = values.get("decoder")
         return SavedModel(
-            network=from_dict(ModelConfig, values["model"]).build(FrameFormat(**values["frame"])),
+            network=settings.build(frame),
             name=str(values["name"]),
             data=None if values["data"] is None else from_dict(DataConfig, values["data"]),
             seed=int(values["seed"]),
             sizes=dict(values["sizes"]),
             card=dict(values["card"]),
             kept_reference=path if (path := directory / REFERENCE).is_file() else None,
+            painter=None if decoder is None else from_dict(CrispConfig, decoder).build(frame, settings.code_size),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = str(error) if isinstance(error, ValueError) else repr(error)
@@ -119,7 +131,7 @@ def build_model(directory: Path) -> SavedModel:
 
 
 def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
-    """Write a model directory with its card and its reference memory, to keep or to give away.
+    """Write a model directory with its card, its reference memory and its crisp decoder, to keep or to give away.
 
     Of data in a folder or file it tells the name only.
 
@@ -130,6 +142,10 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
     """
     data = saved.data and replace(saved.data, dataset=Path(saved.data.dataset).name)
     write_weights(directory, saved.network.state_dict(), dtype)
+    if saved.painter is None:
+        (directory / DECODER).unlink(missing_ok=True)
+    else:
+        write_weights(directory, saved.painter.state_dict(), dtype, DECODER)
     write_settings(directory, replace(saved, data=data))
     if saved.reference is None:
         (directory / REFERENCE).unlink(missing_ok=True)
@@ -171,6 +187,8 @@ def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:
         "card": saved.card,
         **more,
     }
+    if saved.painter is not None:
+        values["decoder"] = saved.painter.settings
     write_json(directory / SETTINGS, values)
 
 
@@ -181,17 +199,22 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     path, prefix = directory / WEIGHTS, ""
     if not path.is_file() and (directory / LANDED_WEIGHTS).is_file():
         path, prefix = directory / LANDED_WEIGHTS, PREFIX
+    return {name.removeprefix(prefix): tensor for name, tensor in _read(path).items()}
+
+
+def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise ModelError(f"{path} is missing; {SAVE_AGAIN}, or train at least an epoch of the run")
     with reading(path, ModelError, "a model's weights", SAVE_AGAIN):
-        tensors, _ = read_tensors(path, "cpu")
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+        return read_tensors(path, "cpu")[0]
 
 
-def write_weights(directory: Path, tensors: dict[str, Tensor], dtype: torch.dtype = torch.float32) -> None:
-    """Write model.safetensors, floating-point numbers in the given precision."""
-    stored = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-    write_tensors(directory / WEIGHTS, stored, {"format": "pt"})
+def write_weights(
+    directory: Path, tensors: dict[str, Tensor], dtype: torch.dtype = torch.float32, name: str = WEIGHTS
+) -> None:
+    """Write model.safetensors, or another file of weights, floating-point numbers in the given precision."""
+    stored = {key: tensor.to(dtype) if tensor.is_floating_point() else tensor for key, tensor in tensors.items()}
+    write_tensors(directory / name, stored, {"format": "pt"})
 
 
 def facts_of_training(run: dict[str, Any], bound: float | None) -> dict[str, Any]:

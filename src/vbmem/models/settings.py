@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pkgutil
-from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from vbmem.models.base import EpisodicModel
-    from vbmem.nets import FrameFormat
+    from vbmem.nets import CrispDecoder, FrameFormat
 
 MemoryKind = Literal["gaussian", "categorical", "shifted", "mixture", "tree"]
 Objective = Literal["episode", "generalisation", "online"]
@@ -152,6 +152,28 @@ class MemoryConfig(ModelConfig):
         """An untrained model over frames of this format; where nothing of a code is written, a VAE."""
         model = self.model if self.own_size < self.code_size else VAEConfig.model
         return pkgutil.resolve_name(model)(self, frame)
+
+
+@dataclass(frozen=True)
+class CrispConfig:
+    """Settings of a crisp decoder, which paints the codes of a frozen model."""
+
+    style: str = "unet"
+    """Its network, by name."""
+    width: int = 64
+    """Channels of its network at the full size of frames, a multiple of 4; at smaller ones there are twice as many."""
+    blocks: int = 2
+    """Residual blocks at every size, on the way down and on the way up."""
+    attention: bool = True
+    """Whether the places of the smallest features attend to each other."""
+    sees_mean: bool = False
+    """Give it the mean picture of a code, by the model's own decoder, beside the code."""
+
+    def build(self, frame: FrameFormat, code_size: int) -> CrispDecoder:
+        """An untrained decoder of codes of this size."""
+        from vbmem.nets import CrispDecoder
+
+        return CrispDecoder(frame, code_size, **asdict(self))
 
 
 @dataclass(frozen=True)

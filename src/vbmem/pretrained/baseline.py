@@ -8,7 +8,7 @@ from torch import Tensor
 from vbmem.memory.checks import check_size
 from vbmem.models.baseline import BaselineModel
 from vbmem.pretrained.inputs import Pictures, as_frames
-from vbmem.pretrained.picture_model import PictureModel
+from vbmem.pretrained.picture_model import PAINT_STEPS, PictureModel
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Baseline(PictureModel):
         count: int,
         *,
         sample_pixels: bool = False,
+        crisp: bool | None = None,
+        paint_steps: int = PAINT_STEPS,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """New pictures like those of an episode: [count, channels, H, W].
@@ -40,25 +42,36 @@ class Baseline(PictureModel):
             images: the episode.
             count: how many.
             sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
+            crisp: paint crisp pictures, or else show mean ones; see `decode`.
+            paint_steps: in which a crisp picture is painted.
             generator: of all the draws, on the model's device.
         """
         codes = self.network.new_codes(self._embed(images), check_size("count", count), generator)[0]
-        return self.decode(codes, sample=sample_pixels, generator=generator)
+        return self.decode(codes, sample=sample_pixels, crisp=crisp, paint_steps=paint_steps, generator=generator)
 
     @torch.no_grad()
     def reconstruct(
-        self, images: Pictures, *, sample: bool = False, generator: torch.Generator | None = None
+        self,
+        images: Pictures,
+        *,
+        sample: bool = False,
+        crisp: bool | None = None,
+        paint_steps: int = PAINT_STEPS,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The pictures of an episode as the model sees them, in mean pixels: [T, channels, H, W].
+        """The pictures of an episode as the model sees them, crisp or in mean pixels: [T, channels, H, W].
 
         The order of the pictures matters to the Dynamic Kanerva Machine, which writes one after the other.
 
         Args:
             images: the episode.
             sample: draw the codes and what they depend on; otherwise their means.
+            crisp: paint crisp pictures, or else show mean ones; see `decode`.
+            paint_steps: in which a crisp picture is painted.
             generator: of all the draws, on the model's device.
         """
-        return self.decode(self.network.same_codes(self._embed(images), generator, sample=sample)[0])
+        codes = self.network.same_codes(self._embed(images), generator, sample=sample)[0]
+        return self.decode(codes, crisp=crisp, paint_steps=paint_steps, generator=generator)
 
     def _embed(self, images: Pictures) -> Tensor:
         """e(x) of every picture, as one episode: [1, T, E]."""

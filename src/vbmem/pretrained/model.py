@@ -25,7 +25,7 @@ from vbmem.pretrained.novelty import (
     plain_pictures,
     reference_clusters,
 )
-from vbmem.pretrained.picture_model import LONG
+from vbmem.pretrained.picture_model import LONG, PAINT_STEPS
 from vbmem.progress import track
 
 
@@ -91,6 +91,8 @@ class Model(CodingModel):
         choice: ChosenBy = "usage",
         sample: bool = True,
         sample_pixels: bool = False,
+        crisp: bool | None = None,
+        paint_steps: int = PAINT_STEPS,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """New pictures from a memory alone (paper, G.1): [count, channels, H, W].
@@ -109,10 +111,13 @@ class Model(CodingModel):
                 tree each partition for itself; "network", of a tree only. See `WrittenMemory.sample`.
             sample: draw memory and codes anew for every picture; otherwise their means.
             sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
+            crisp: paint crisp pictures, or else show mean ones; see `decode`.
+            paint_steps: in which a crisp picture is painted.
             generator: of all the draws.
 
         Raises:
-            ValueError: another model wrote the memory, it cannot choose clusters like that, or `own` fits nothing.
+            ValueError: another model wrote the memory, it cannot choose clusters like that, `own` fits nothing, or the
+                model cannot paint.
         """
         self._check(memory)
         content = memory.sample(count, generator, cluster=cluster, choice=choice, sample=sample)
@@ -120,7 +125,7 @@ class Model(CodingModel):
             codes = self.complete(content, sample=sample, generator=generator)
         else:
             codes = torch.cat([content, self._own_part(own, count, memory)], dim=-1)
-        return self.decode(codes, sample=sample_pixels, generator=generator)
+        return self.decode(codes, sample=sample_pixels, crisp=crisp, paint_steps=paint_steps, generator=generator)
 
     @torch.no_grad()
     def read(
@@ -133,11 +138,15 @@ class Model(CodingModel):
         trust: float = 1.0,
         sample: bool = True,
         sample_pixels: bool = False,
+        every_step: bool = True,
+        crisp: bool | None = None,
+        paint_steps: int = PAINT_STEPS,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Iterative reading (paper, G.2): each step encodes the last pictures, reads them from memory and decodes.
 
-        What of a code is the picture's own stays as it was encoded.
+        What of a code is the picture's own stays as it was encoded. A model with a crisp decoder reads through mean
+        pictures all the same, and paints what is shown, each picture from the same noise at every step.
 
         With `sample=False`, means throughout, it recalls what the memory holds of noisy or damaged pictures: two or
         three steps do that, more drift towards the clusters' means.
@@ -153,15 +162,19 @@ class Model(CodingModel):
                 clusters, and is what a model with the paper's regulariser was trained to decode.
             sample: draw addresses, memory and codes, as the paper's chain does; otherwise their means.
             sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
+            every_step: show all steps; otherwise the last alone, and no other is painted.
+            crisp: paint crisp pictures, or else show mean ones; see `decode`.
+            paint_steps: in which a crisp picture is painted.
             generator: of all the draws.
 
         Returns:
-            Every step, [steps, T, channels, H, W].
+            Every step, [steps, T, channels, H, W], or the last, [T, channels, H, W].
 
         Raises:
-            ValueError: another model wrote the memory, or `trust` does not lie between 0 and 1.
+            ValueError: another model wrote the memory, `trust` does not lie between 0 and 1, or the model cannot paint.
         """
         self._check(memory)
+        painter = self._painter(crisp, sample_pixels)
         check_size("steps", steps)
         if not 0 <= trust <= 1:
             raise ValueError(f"trust must lie between 0 and 1, got {trust}")
@@ -169,18 +182,22 @@ class Model(CodingModel):
         if known is not None:
             check_known(known, frames)
             known, given = known.to(self.device), to_unit(frames.to(self.device), self.frame)
-            frames = torch.where(known, given, self.decode(self.complete(memory.mean_code, sample=False)))
-        results = []
+            frames = torch.where(known, given, self.decode(self.complete(memory.mean_code, sample=False), crisp=False))
+        results: list[Tensor] = []  # codes where they are to be painted, otherwise pictures
         for _ in track(range(steps), "reading", show=len(frames) * steps >= LONG):
             q = self._joined([self._infer(x, memory) for x in self._chunks(frames)])
             content, own = q.cut(self.network.content_size)
             read = torch.lerp(content.mean, memory.read(content.mean, generator, sample=sample), trust)
             codes = torch.cat([read, own.rsample(generator) if sample else own.mean], dim=-1)
-            frames = self.decode(codes, sample=sample_pixels, generator=generator)
-            results.append(frames)
+            frames = self.decode(codes, sample=sample_pixels, crisp=False, generator=generator)
+            results.append(frames if painter is None else codes)
             if known is not None:
                 frames = torch.where(known, given, frames)
-        return torch.stack(results)
+        shown = results if every_step else results[-1:]
+        if painter is not None:
+            noise = painter.noise(len(frames), generator)  # after all other draws, which are those of mean pictures
+            shown = [self._paint(painter, codes, noise, paint_steps) for codes in shown]
+        return torch.stack(shown) if every_step else shown[0]
 
     def score(self, memory: WrittenMemory, images: Pictures) -> Tensor:
         """Has this memory seen such a picture? In nats, [T]; low means new to it. See `threshold`.

@@ -8,12 +8,13 @@ from torch import Tensor
 
 from vbmem.memory.checks import check_shape
 from vbmem.models.directory import SavedModel
-from vbmem.nets import FrameFormat
+from vbmem.nets import CrispDecoder, FrameFormat
 from vbmem.pretrained.inputs import to_unit
 from vbmem.progress import track
 
 CHUNK = 256  # frames that go through the networks at a time
 LONG = 2048  # frames from which on a call shows how far it is
+PAINT_STEPS = 4  # in which a crisp picture is painted unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,53 @@ class PictureModel(SavedModel):
         return next(self.network.parameters()).device
 
     @torch.no_grad()
-    def decode(self, codes: Tensor, *, sample: bool = False, generator: torch.Generator | None = None) -> Tensor:
-        """Mean (or sampled) pictures of codes [.., C]: [.., channels, H, W]."""
+    def decode(
+        self,
+        codes: Tensor,
+        *,
+        sample: bool = False,
+        crisp: bool | None = None,
+        paint_steps: int = PAINT_STEPS,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Pictures of codes [.., C]: [.., channels, H, W].
+
+        Args:
+            codes: what is to be seen.
+            sample: draw the pixels around their means, each by itself.
+            crisp: paint crisp pictures, or else show mean ones, which are blurred. By default crisp ones where the
+                model has a decoder for them, unless pixels are sampled.
+            paint_steps: in which a crisp picture is painted: 1, 2, 4 and so on; more take longer.
+            generator: of the draws, and of the noise that crisp pictures are painted from. Without one, that noise is
+                the same at every call.
+
+        Raises:
+            ValueError: for crisp pictures of a model without a decoder for them, or with sampled pixels.
+        """
         check_shape("codes", codes, self.network.config.code_size)
-        parts = map(self.network.decode, codes.reshape(-1, codes.shape[-1]).split(CHUNK))
-        decoded = torch.cat([pixels.sample(generator) if sample else pixels.mean for pixels in parts])
+        flat = codes.reshape(-1, codes.shape[-1])
+        if (painter := self._painter(crisp, sample)) is not None:
+            decoded = self._paint(painter, flat, painter.noise(len(flat), generator), paint_steps)
+        else:
+            parts = map(self.network.decode, flat.split(CHUNK))
+            decoded = torch.cat([pixels.sample(generator) if sample else pixels.mean for pixels in parts])
         return decoded.reshape(*codes.shape[:-1], *decoded.shape[1:])
+
+    def _painter(self, crisp: bool | None, sample_pixels: bool) -> CrispDecoder | None:
+        """What paints crisp pictures, if they are wanted."""
+        if crisp and self.painter is None:
+            raise ValueError(f"{self.name} has no decoder for crisp pictures; leave out crisp, or train one for it")
+        if crisp and sample_pixels:
+            raise ValueError("pixels are sampled around mean pictures, not crisp ones; ask for one or the other")
+        return None if crisp is False or sample_pixels else self.painter
+
+    def _paint(self, painter: CrispDecoder, codes: Tensor, noise: Tensor, steps: int) -> Tensor:
+        """Crisp pictures of codes [N, C], each from its noise: [N, channels, H, W]."""
+        painted = []
+        for part, start in zip(codes.split(CHUNK), noise.split(CHUNK), strict=True):
+            means = self.network.decode(part).mean if painter.sees_mean else None
+            painted.append(painter.paint(part, steps, start, means))
+        return torch.cat(painted)
 
     def _chunks(self, frames: Tensor, description: str = "") -> Iterator[Tensor]:
         """Float frames on the device, a chunk at a time; with a description, a bar shows how far they are."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vbmem.data.episodes import EpisodeSource
-from vbmem.models.base import EpisodicModel
+from vbmem.models.trainable import Trainable
 from vbmem.train.step import graphed, put_back
 
 BATCHES = 8
@@ -20,7 +20,7 @@ class FreshStatistics:
     ones, they are wrong, by thousands of nats a frame in the first epochs.
     """
 
-    def __init__(self, model: EpisodicModel, source: EpisodeSource) -> None:
+    def __init__(self, model: Trainable, source: EpisodeSource) -> None:
         self.model, self.source = model, source
         self.norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
         self._statistics = model.gathered_statistics

@@ -15,6 +15,7 @@ from vbmem.memory.checks import check_size
 from vbmem.memory.starting import Start
 from vbmem.models.base import EpisodicModel
 from vbmem.models.memory_model import MemoryModel
+from vbmem.models.trainable import Trainable
 from vbmem.nets import FrameFormat
 from vbmem.train.runs import make_source
 from vbmem.train.step import graphed
@@ -152,16 +153,17 @@ def change_memory(
 class Evaluation:
     """Evaluates a model on all episodes of a source: means over episodes, one sample of every random variable."""
 
-    def __init__(self, model: EpisodicModel, source: EpisodeSource, *, graph: bool = True) -> None:
+    def __init__(self, model: Trainable, source: EpisodeSource, *, graph: bool = True) -> None:
         self.model, self.source = model, source
         self._reports: dict[str, Tensor] = {}
         self._run = graphed(self._step, source) if graph and not model.waits else self._step
 
     @torch.no_grad()
     def __call__(self) -> dict[str, float]:
-        """Per frame: `elbo_per_frame`, every term of it and `standard_error` of the first, over episodes.
+        """What the model reports per frame, of most models `elbo_per_frame` and every term of it, and `standard_error`
+        of its headline, over episodes.
 
-        The bound is also given as `bits_per_dimension`, if frames are dequantised pixels: neither binary nor relit, as
+        A bound is also given as `bits_per_dimension`, if frames are dequantised pixels: neither binary nor relit, as
         views are.
         """
         self.model.eval()
@@ -174,10 +176,11 @@ class Evaluation:
         names = list(self._reports)
         values = torch.cat(batches, dim=-1).double()  # [names, episodes]
         means = dict(zip(names, values.mean(-1).tolist(), strict=True))
-        spread = float(values[names.index("elbo_per_frame")].std()) if values.shape[-1] > 1 else math.nan
+        spread = float(values[names.index(self.model.headline)].std()) if values.shape[-1] > 1 else math.nan
         result = {**means, "standard_error": spread / math.sqrt(values.shape[-1]), "episodes": values.shape[-1]}
-        if self.model.frame.likelihood == "gaussian" and self.source.data.episodes != "views":
-            result["bits_per_dimension"] = bits_per_dimension(means["elbo_per_frame"], self.model.frame)
+        bound = means.get("elbo_per_frame")
+        if bound is not None and self.model.frame.likelihood == "gaussian" and self.source.data.episodes != "views":
+            result["bits_per_dimension"] = bits_per_dimension(bound, self.model.frame)
         return result
 
     def _step(self, indices: Tensor) -> None:

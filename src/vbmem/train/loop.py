@@ -14,7 +14,9 @@ from torch import Tensor
 from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
 from vbmem.files import reading
+from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import write_weights
+from vbmem.models.trainable import Trainable
 from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import Progress, Tensors, load_checkpoint, random_tensors, restore_random, save_checkpoint
 from vbmem.train.evaluation import Evaluation
@@ -34,6 +36,8 @@ class Trainer:
 
     In `run_dir`, which is a model directory: config.json, model.safetensors (the weights with the best validation
     bound), last.safetensors (to resume from), log.jsonl.
+
+    Something else than a model is trained by a subclass that says how it is made, written down and recognised.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class Trainer:
     ) -> None:
         self.config, self.run_dir, self.device = config, run_dir, device
         self.console = console or Console()
-        self.model = make_model(config, images, device)
+        self.model = self._make(images)
         if device.type == "cuda":
             self.model.compile_parts()
         self.source = make_source(config.data, images, "train", config.seed, device, training=True)
@@ -64,6 +68,21 @@ class Trainer:
         else:
             self._open_stage()
         self._claim_directory()
+
+    def _make(self, images: ImageSet) -> Trainable:
+        """What is trained, untrained and on its device."""
+        return make_model(self.config, images, self.device)
+
+    def _write(self) -> None:
+        """Write the model directory, with the best weights so far."""
+        if self._best:
+            write_weights(self.run_dir, self._best)
+        assert isinstance(self.model, EpisodicModel)
+        write_run(self.run_dir, self.config, self.model, self.progress.best)
+
+    def _has_same_settings(self) -> bool:
+        """Whether what the directory holds was trained with the settings of this run."""
+        return read_run(self.run_dir) == self.config
 
     def run(self) -> float:
         """Train to the end; the best validation bound per frame of the last stage."""
@@ -98,9 +117,10 @@ class Trainer:
             skipped_steps=skipped,
             seconds=progress.seconds,
         )
+        headline, digits = self.model.headline, self.model.digits
         display.say(
-            f"epoch {progress.epoch:4d}   train {trained.get('elbo_per_frame', math.nan):9.2f}   "
-            f"valid {validated['elbo_per_frame']:9.2f} +- {validated['standard_error']:.2f} nats a frame"
+            f"epoch {progress.epoch:4d}   train {trained.get(headline, math.nan):9.{digits}f}   "
+            f"valid {validated[headline]:9.{digits}f} +- {validated['standard_error']:.{digits}f} {self.model.unit}"
             + (" *" if better else "")
         )
         warming = math.ceil(self.config.warm_up / self.source.batches_per_epoch)  # epochs, in which the bound may fall
@@ -140,13 +160,13 @@ class Trainer:
         try:
             with self.step.averaged(), self._statistics(batches):
                 validated = self.validate()  # on the same episodes every time, so that epochs can be compared
-                bound = validated["elbo_per_frame"]
+                bound = validated[self.model.headline]
                 better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
                 if better:
                     progress.best, progress.best_epoch = bound, progress.stage_epoch
                     self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         except NumericalError:  # as bad as a NaN, which is what CUDA gives
-            return {"elbo_per_frame": math.nan, "standard_error": math.nan}, False
+            return {self.model.headline: math.nan, "standard_error": math.nan}, False
         return validated, better
 
     def _statistics(self, batches: Tensor) -> AbstractContextManager[None]:
@@ -156,7 +176,7 @@ class Trainer:
     def _look(self, display: Display, started: float, first: int) -> None:
         """Show where the epoch stands; stop where training has broken down."""
         progress, step = self.progress, self.step
-        bound = step.means().get("elbo_per_frame", math.nan)
+        bound = step.means().get(self.model.headline, math.nan)
         if float(step.streak) >= BAD_STEPS_IN_A_ROW:
             raise TrainingError(
                 f"{BAD_STEPS_IN_A_ROW} steps in a row had a non-finite loss or gradient (epoch {progress.epoch + 1}, "
@@ -164,7 +184,8 @@ class Trainer:
             )
         frames = (progress.batch - first) * self.config.data.batch_size * self.config.data.episode_length
         speed = frames / max(time.monotonic() - started, 1e-9)
-        display.show(f"epoch {progress.epoch + 1}", progress.batch, f"bound {bound:.1f}   {speed:,.0f} frames/s")
+        note = f"{self.model.word} {bound:.{self.model.digits - 1}f}   {speed:,.0f} frames/s"
+        display.show(f"epoch {progress.epoch + 1}", progress.batch, note)
 
     def _next_stage(self, display: Display) -> None:
         progress = self.progress
@@ -198,9 +219,7 @@ class Trainer:
 
     def _save(self) -> None:
         """Write the model as it is best, and last.safetensors, which alone is what the run goes on from."""
-        if self._best:
-            write_weights(self.run_dir, self._best)
-        write_run(self.run_dir, self.config, self.model, self.progress.best)
+        self._write()
         groups = {
             "model": self.model.state_dict(),
             "best": self._best,
@@ -213,7 +232,7 @@ class Trainer:
     def _restore(self) -> None:
         path, pictures = self.run_dir / "last.safetensors", self.progress.pictures
         groups, self.progress = load_checkpoint(path, self.device)
-        if read_run(self.run_dir) != self.config:
+        if not self._has_same_settings():
             raise CheckpointError(f"{self.run_dir} was trained with other settings; resume with the same ones")
         with reading(path, CheckpointError, "a checkpoint of this model", "begin a new run"):
             self.model.load_state_dict(groups["model"])

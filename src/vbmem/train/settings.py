@@ -1,10 +1,11 @@
 """What a training run is, as frozen dataclasses: the command line is generated from them, a preset is one of them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from vbmem.data.settings import Augmentation
 from vbmem.data.settings import DataConfig as DataConfig
-from vbmem.models.settings import MemoryConfig, ModelConfig, Regulariser, VAEConfig
+from vbmem.models.settings import CrispConfig, MemoryConfig, ModelConfig, Regulariser, VAEConfig
 
 
 def _require(holds: bool, rule: str, value: float) -> None:
@@ -79,3 +80,46 @@ class RunConfig:
         if self.regularise and not isinstance(self.model, MemoryConfig):
             raise ValueError("only a model with a memory can be regularised: codes move towards what it recalls")
         _require(0 <= self.averaging < 1, "averaging must lie in [0, 1)", self.averaging)
+
+
+@dataclass(frozen=True)
+class PaintingConfig:
+    """The training of a crisp decoder over a frozen model."""
+
+    decoder: CrispConfig = field(default_factory=CrispConfig)
+    epochs: int = 240
+    """Passes through the pictures."""
+    batch_frames: int = 512
+    """Frames in a batch, in whole episodes."""
+    learning_rate: float = 1e-3
+    """Adam's learning rate at the start; it falls as a cosine."""
+    clip: float = 1.0
+    """Largest norm of the whole gradient."""
+    averaging: float = 0.999
+    """Decay of the exponential average of the weights, which is what is kept."""
+    clusters: tuple[int, ...] = (10, 20, 64)
+    """Of the memories that codes are read back from, where the model's memory has clusters."""
+    augment: tuple[Augmentation, ...] | None = None
+    """Changes of the pictures; by default those the model was trained with."""
+    seed: int = 0
+    """Seed of the weights, the episodes and every draw."""
+
+    def __post_init__(self) -> None:
+        _require(self.batch_frames >= 1, "batch_frames must be at least 1", self.batch_frames)
+
+    def run(self, data: DataConfig, model: ModelConfig) -> RunConfig:
+        """The same for the training loop, over a model trained on such data."""
+        return RunConfig(
+            data=replace(
+                data,
+                batch_size=max(self.batch_frames // data.episode_length, 1),
+                augment=data.augment if self.augment is None else self.augment,
+            ),
+            model=model,
+            stages=(Stage(self.epochs, self.learning_rate),),
+            clip=self.clip,
+            patience=self.epochs,
+            schedule="cosine",
+            averaging=self.averaging,
+            seed=self.seed,
+        )

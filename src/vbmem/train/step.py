@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vbmem.data.episodes import EpisodeSource
 from vbmem.errors import NumericalError
-from vbmem.models.base import EpisodicModel
+from vbmem.models.trainable import Trainable
 from vbmem.train.checkpoint import Groups
 from vbmem.train.settings import RunConfig
 
@@ -24,7 +24,7 @@ COUNTS = ("skipped", "streak", "counted")
 
 
 class TrainingStep:
-    """Adam on the negative bound per frame, with clipping; a step with a non-finite gradient leaves the weights alone.
+    """Adam on minus the objective per frame, with clipping; a step with a non-finite gradient leaves the weights alone.
 
     Args:
         model: what is trained.
@@ -35,7 +35,7 @@ class TrainingStep:
     """
 
     def __init__(
-        self, model: EpisodicModel, source: EpisodeSource, config: RunConfig, learning_rate: float, steps: int = 0
+        self, model: Trainable, source: EpisodeSource, config: RunConfig, learning_rate: float, steps: int = 0
     ) -> None:
         self.model, self.source, self.config = model, source, config
         device = source.images.device
@@ -127,14 +127,14 @@ class TrainingStep:
         self.optimizer.zero_grad(set_to_none=True)
         self._statistics_before.copy_(self._statistics)
         try:
-            evidence = self.model(self._frames(indices), self.config.copies)
+            outcome = self.model(self._frames(indices), self.config.copies)
         except NumericalError:  # only where Python may look at values; a captured step yields NaN instead
             self._finish(torch.ones_like(self.skipped))
             return
         weight = None
         if self.config.warm_up:
             weight = FIRST_WEIGHT + (1 - FIRST_WEIGHT) * (self.steps / self.config.warm_up).clamp(max=1)
-        loss = -evidence.objective(weight).mean() / evidence.episode_length
+        loss = -outcome.objective(weight).mean() / outcome.episode_length
         loss.backward()
         longest = math.inf if self.config.clip is None else self.config.clip
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, longest, foreach=True)
@@ -143,7 +143,7 @@ class TrainingStep:
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
         self.optimizer.grad_scale = None  # type: ignore[attr-defined]
         self.optimizer.step()
-        self._finish(bad, evidence.per_frame())
+        self._finish(bad, outcome.per_frame())
 
     @torch.no_grad()
     def _finish(self, bad: Tensor, reports: dict[str, Tensor] | None = None) -> None:

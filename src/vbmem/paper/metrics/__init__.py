@@ -9,6 +9,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -66,7 +67,7 @@ def metrics(
         ModelError: if a model is missing or damaged, or the judge is for other pictures.
     """
     lengths = [check_size("frames", frames)] * (check_size("episodes", episodes) + 1)  # the last only for chance
-    subject, eye = load(model), load_network(judge)
+    subject, eye = replace(load(model), painter=None), load_network(judge)  # pixels are always means
     network = eye.network
     if not isinstance(network, CodedModel) or network.frame != subject.frame:
         raise ModelError(f"{judge} cannot judge {model}; choose a model with codes, for {subject.frame}")
