@@ -47,7 +47,7 @@ def groups_of_episodes(codes: Tensor, state: MemoryState, prior: Prior) -> list[
         return []
     clusters, rows, code_size = state.row_mean.shape[-3:]
     numbers = codes[0].numel() // code_size * (clusters * rows + code_size)
-    size = max(CACHE // (2 * numbers), 1)
+    size = max(CACHE // numbers, 1)
     return [slice(first, first + size) for first in range(0, len(codes), size)]
 
 
