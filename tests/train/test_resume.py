@@ -26,6 +26,7 @@ RUNS = {
     "two-stages": two_stages(),
     "two-stages-averaged-cosine": two_stages(MODELS["vae"], averaging=0.9, schedule="cosine"),
     "warm-up": two_stages(replace(MODELS["mixture"], learned_scales=True), warm_up=BATCHES + 7),
+    "warm-up-over": two_stages(replace(MODELS["mixture"], learned_scales=True), warm_up=BATCHES + 3),
     "views-twice": tiny_run(epochs=EPOCHS, data=replace(DATA, episodes="views", sources_per_episode=2), copies=2),
     "by-label-binary": tiny_run(epochs=EPOCHS, data=replace(DATA, episodes="by-label", binary=True)),
     "augmented-random-bits": tiny_run(

@@ -7,7 +7,7 @@ from csv import writer
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -104,10 +104,7 @@ def generate(
         count,
         own=own,
         choice=choice,
-        sample=not means,
-        sample_pixels=sample_pixels,
-        crisp=False if mean_pictures else None,
-        paint_steps=paint_steps,
+        **_shown(means, sample_pixels, mean_pictures, paint_steps),
         generator=generator,
     )
     pictures = [draw(cluster=cluster) for cluster in clusters]
@@ -149,17 +146,8 @@ def read(
 
     generator, (loaded, written) = _generator(seed), _open(memory, model)
     frames = to_unit(as_frames(images, loaded.frame), loaded.frame)
-    chain = loaded.read(
-        written,
-        frames,
-        steps,
-        trust=trust,
-        sample=not means,
-        sample_pixels=sample_pixels,
-        crisp=False if mean_pictures else None,
-        paint_steps=paint_steps,
-        generator=generator,
-    )
+    shown = _shown(means, sample_pixels, mean_pictures, paint_steps)
+    chain = loaded.read(written, frames, steps, trust=trust, **shown, generator=generator)
     rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
     _save_sheet(rows.flatten(0, 1), 1 + steps, out)
 
@@ -216,6 +204,12 @@ def _open(path: Path, model: str | None) -> tuple[vbmem.Model, vbmem.WrittenMemo
         its = memory.model if memory.model.startswith(HUB) else "DIRECTORY"
         raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model {its}")
     return vbmem.load(model or memory.model), memory
+
+
+def _shown(means: bool, sample_pixels: bool, mean_pictures: bool, paint_steps: int) -> dict[str, Any]:
+    """The model's own words for how pictures are drawn and shown."""
+    crisp = False if mean_pictures else None
+    return {"sample": not means, "sample_pixels": sample_pixels, "crisp": crisp, "paint_steps": paint_steps}
 
 
 def _generator(seed: int) -> torch.Generator:

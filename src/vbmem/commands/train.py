@@ -2,15 +2,19 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import console, say, show
+from vbmem.commands.trained_on import data_of
 from vbmem.paper.presets import PRESETS, get_preset
 from vbmem.train.settings import PaintingConfig, RunConfig
+
+if TYPE_CHECKING:
+    from vbmem.train.loop import Trainer
 
 
 @dataclass(frozen=True)
@@ -42,18 +46,11 @@ def train(options: Annotated[TrainOptions, tyro.conf.arg(name="", constructor=An
 
     config, resume = options.config, options.resume
     run_dir = options.run_dir or Path("runs") / f"{options.preset}-{config.seed}"
-    checkpoint = run_dir / "last.safetensors"
-    if checkpoint.exists() and not resume:
-        raise ValueError(f"{run_dir} holds a run already; add --resume to go on, or choose another --run-dir")
+    _check_new(run_dir, resume, "--run-dir")
     data = config.data
     images = load_images(data.dataset, options.data_dir, data.image_size, subset=data.subset)
     trainer = Trainer(config, images, run_dir, pick_device(options.device), resume=resume, console=console)
-    try:
-        best = trainer.run()
-    except KeyboardInterrupt:
-        if checkpoint.exists():
-            say("the same command with --resume goes on from there")
-        raise
+    best = _run(trainer)
     say(f"best validation bound {best:.2f} nats a frame; evaluate it with  vbmem evaluate {run_dir}")
 
 
@@ -90,28 +87,37 @@ def train_decoder(
         resume: go on from the last checkpoint in that directory.
     """
     from vbmem.data.loading import load_images
-    from vbmem.data.settings import DataConfig
     from vbmem.pretrained import load_network
     from vbmem.train.painting import DecoderTrainer
 
     saved = load_network(model, pick_device(device))
-    frame = saved.network.frame
-    if saved.data is None and dataset is None:
-        raise ValueError(f"{model} does not say what it was trained on; give --dataset")
-    data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
-    if dataset is not None:
-        data = replace(data, dataset=dataset, subset=None)
+    data = data_of(saved, model, dataset)
     run_dir = out or Path("runs") / f"{Path(model).name}-crisp-{config.seed}"
-    if (run_dir / "last.safetensors").exists() and not resume:
-        raise ValueError(f"{run_dir} holds a run already; add --resume to go on, or choose another --out")
-    images = load_images(data.dataset, data_dir, frame.size, subset=data.subset)
+    _check_new(run_dir, resume, "--out")
+    images = load_images(data.dataset, data_dir, saved.network.frame.size, subset=data.subset)
     trainer = DecoderTrainer(config, replace(saved, data=data), images, run_dir, resume=resume, console=console)
-    try:
-        trainer.run()
-    except KeyboardInterrupt:
-        say("the same command with --resume goes on from there")
-        raise
+    _run(trainer)
     say(f"the model with its crisp decoder is {run_dir}; give it away with  vbmem export {run_dir} -o DIRECTORY --half")
+
+
+def _check_new(run_dir: Path, resume: bool, option: str) -> None:
+    """Raise ValueError if a run is there that is not to be resumed; `option` names the directory."""
+    if _checkpoint(run_dir).exists() and not resume:
+        raise ValueError(f"{run_dir} holds a run already; add --resume to go on, or choose another {option}")
+
+
+def _run(trainer: "Trainer") -> float:
+    """Train to the end; of a run that is interrupted, say how to go on."""
+    try:
+        return trainer.run()
+    except KeyboardInterrupt:
+        if _checkpoint(trainer.run_dir).exists():
+            say("the same command with --resume goes on from there")
+        raise
+
+
+def _checkpoint(run_dir: Path) -> Path:
+    return run_dir / "last.safetensors"
 
 
 @command("Train")

@@ -15,6 +15,7 @@ from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import say, show
+from vbmem.commands.trained_on import data_of
 from vbmem.data.settings import DataConfig, EpisodeKind, Part
 from vbmem.errors import DataError
 from vbmem.models.settings import Start
@@ -100,16 +101,11 @@ def evaluate(
     from vbmem.train.evaluation import best_refinement, change_memory, evaluate, with_episode_length
 
     saved = pretrained.load_network(model, pick_device(device))
-    frame = saved.network.frame
-    if saved.data is None and dataset is None:
-        raise ValueError(f"{model} does not say what it was trained on; give --dataset")
-    data = saved.data or DataConfig(binary=frame.likelihood == "bernoulli")
+    data = data_of(saved, model, dataset, subset)
     change_memory(saved.network, clusters, rows, iterations, start)
-    if dataset is not None or subset is not None:
-        data = replace(data, dataset=dataset or data.dataset, subset=subset)
     labels = data.labels_per_episode if labels_per_episode is None else labels_per_episode
     data = replace(data, episodes=episodes or data.episodes, labels_per_episode=labels)
-    images = load_images(data.dataset, data_dir, frame.size, progress=False, subset=data.subset)
+    images = load_images(data.dataset, data_dir, saved.network.frame.size, progress=False, subset=data.subset)
     seed = saved.seed if seed is None else seed
 
     def episodes_of(part: Part) -> DataConfig:

@@ -105,7 +105,8 @@ class Trainer:
     def _epoch(self, display: Display, log: RunLog) -> None:
         progress = self.progress
         batches = self.source.epoch_indices(progress.epoch).to(self.device)
-        self.step.set_learning_rate(self._learning_rate())
+        warming = math.ceil(self.config.warm_up / self.source.batches_per_epoch)  # epochs, in which the bound may fall
+        self.step.set_learning_rate(self._learning_rate(), warming=progress.epoch < warming)
         trained, skipped = self._train(batches, display)
         validated, better = self._validate(batches)
         log.event(
@@ -123,7 +124,6 @@ class Trainer:
             f"valid {validated[headline]:9.{digits}f} +- {validated['standard_error']:.{digits}f} {self.model.unit}"
             + (" *" if better else "")
         )
-        warming = math.ceil(self.config.warm_up / self.source.batches_per_epoch)  # epochs, in which the bound may fall
         waited = min(progress.stage_epoch - progress.best_epoch, progress.epoch - warming)
         if progress.stage_epoch >= progress.stage_epochs or waited >= self.config.patience:
             self._next_stage(display)

@@ -45,13 +45,13 @@ class TrainingStep:
         scales = [p for p in model.prior_scales if p.requires_grad]
         others = [p for p in self.parameters if not any(p is scale for scale in scales)]
         groups: list[dict[str, Any]] = [
-            {"params": parameters, "times": times, "lr": torch.zeros((), device=device) if cuda else 0.0}
-            for parameters, times in ((others, 1.0), (scales, config.scale_rate))
-            if parameters
+            {"params": its, "times": times, "waits": waits, "lr": torch.zeros((), device=device) if cuda else 0.0}
+            for its, times, waits in ((others, 1.0, False), (scales, config.scale_rate, True))
+            if its
         ]
         self.optimizer = torch.optim.Adam(groups, betas=(config.beta1, 0.999), fused=True, capturable=cuda)
-        self.steps = torch.tensor(steps, device=device)  # made in the whole run
         self.set_learning_rate(learning_rate)
+        self.steps = torch.tensor(steps, device=device)  # made in the whole run
         self.skipped = torch.zeros((), device=device)  # non-finite steps since `reset`
         self.streak = torch.zeros((), device=device)  # of them in a row, up to now
         self.counted = torch.zeros((), device=device)  # the other steps since `reset`
@@ -67,12 +67,11 @@ class TrainingStep:
         self.model.train()
         self._run(indices)
 
-    def set_learning_rate(self, rate: float) -> None:
-        """Of the networks; the prior's scales have theirs so many times, once the warm-up is over: before that, codes
-        say too little for a scale to learn more than that nothing is shared, which would then stay so."""
-        warm = int(self.steps) >= self.config.warm_up
+    def set_learning_rate(self, rate: float, *, warming: bool = False) -> None:
+        """Of the networks; the prior's scales have theirs so many times, and wait where `warming`: codes then say too
+        little for a scale to learn more than that nothing is shared, which would stay so."""
         for settings in self.optimizer.param_groups:
-            its_rate = rate * (settings["times"] if warm or settings["times"] == 1 else 0)
+            its_rate = 0.0 if warming and settings["waits"] else rate * settings["times"]
             if isinstance(settings["lr"], Tensor):  # which a captured step reads
                 settings["lr"].fill_(its_rate)
             else:
