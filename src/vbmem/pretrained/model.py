@@ -158,8 +158,8 @@ class Model(CodingModel):
             known: boolean, broadcastable to the pictures: False where a pixel is missing. Missing ones are filled with
                 the memory's mean picture and then with what was read; the others are put back after every step.
             trust: the share of what the memory reads in the code that is decoded, the rest being the code as it was
-                encoded. All of it, as in the paper; a half recalls damaged pictures better where there are few
-                clusters, and is what a model with the paper's regulariser was trained to decode.
+                encoded. All of it, as in the paper; about a half is what a model with the paper's regulariser was
+                trained to decode.
             sample: draw addresses, memory and codes, as the paper's chain does; otherwise their means.
             sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
             every_step: show all steps; otherwise the last alone, and no other is painted.
