@@ -13,6 +13,8 @@ from vbmem.models.cuda_streams import SideStream
 from vbmem.models.settings import MemoryConfig, Regulariser
 from vbmem.nets import CodeHead, CodePosterior
 
+HIDDEN = (256, 256)  # units of the networks between the two parts of a code
+
 
 class MemoryModel(CodedModel):
     """q(z_t) from the encoder, q(Omega) and q(y_t) by variational Bayes on its means, p(x_t | z_t) from the decoder.
@@ -30,7 +32,8 @@ class MemoryModel(CodedModel):
         posterior = {"factorised": config.factorised} if issubclass(kind, LocatedMemory) else {}
         content_size = config.code_size - config.own_size
         sizes = {size: getattr(config, size) for size in kind.sizes} | {"code_size": content_size}
-        memory = kind(**sizes, **posterior)
+        scales = {name: value for name in ("row_var", "loc_var") if (value := getattr(config, name)) is not None}
+        memory = kind(**sizes, **posterior, **scales)
         assert isinstance(memory, VariationalMemory)
         fixed_var = None if config.learned_code_var else 0.5 * float(memory.noise_var)
         super().__init__(config, frame, fixed_var)
@@ -42,11 +45,13 @@ class MemoryModel(CodedModel):
         self.start = config.start
         self.own_head: CodeHead | None = None
         if config.own_prior == "network":
-            self.own_head = CodeHead(content_size, config.own_size, self.head_activation).start_at_standard()
+            own_head = CodeHead(content_size, config.own_size, self.head_activation, hidden=HIDDEN)
+            self.own_head = own_head.start_at_standard()
         self.recall_head: CodeHead | None = None
         if config.sees_recall:
             seen = 2 * config.code_size + content_size
-            self.recall_head = CodeHead(seen, config.code_size, self.head_activation).start_at_standard()
+            recall_head = CodeHead(seen, config.code_size, self.head_activation, hidden=HIDDEN)
+            self.recall_head = recall_head.start_at_standard()
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:
             for name in ("noise_var", "row_var", "loc_var"):

@@ -125,6 +125,10 @@ class MemoryConfig(ModelConfig):
     sees_recall: bool = False
     """Let q(z) of a frame see what the memory recalls of it, once all are written as the encoder sees each alone: the
     mean of its content is what is recalled, and a correction. For frames that share something."""
+    row_var: float | None = None
+    """Of the prior, or where its training begins; by default the memory's own."""
+    loc_var: float | None = None
+    """The same for clusters' locations. Samples are as far apart as codes only if both suit the codes."""
     learned_scales: bool = False
     """Train the prior's noise_var, row_var and loc_var. Where frames have nothing in common, as on shuffled CIFAR-10,
     this tends to switch the memory off."""
@@ -143,6 +147,8 @@ class MemoryConfig(ModelConfig):
             raise ValueError("sees_recall needs a memory, and own_size leaves nothing to write; make it smaller")
         if self.own_prior == "network" and not 0 < self.own_size < self.code_size:
             raise ValueError(f"own_prior network is of a part of the code given the rest; own_size is {self.own_size}")
+        if self.loc_var is not None and self.memory in ("gaussian", "categorical"):
+            raise ValueError(f"a {self.memory} memory has no locations, and so no loc_var; leave it out")
         if not 0 < self.written_share <= 1:
             raise ValueError(f"written_share must lie above 0 and not above 1, got {self.written_share}")
         if self.gradient_iterations is not None and self.gradient_iterations < 1:

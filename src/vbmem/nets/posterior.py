@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import torch
@@ -36,27 +37,31 @@ class CodePosterior:
 
 
 class CodeHead(nn.Module):
-    """Two-layer network from an embedding to the posterior of a code; float32 out, even under autocast.
+    """A small network from an embedding to the posterior of a code; float32 out, even under autocast.
 
     Args:
         embedding_size: size of the input.
-        code_size: size C of the code; the hidden layer has 2 C units.
-        activation: makes the nonlinearity of the hidden layer.
+        code_size: size C of the code.
+        activation: makes the nonlinearity of a hidden layer.
         fixed_var: the variance of every coordinate; without it the network gives log standard deviations
             beside the means.
+        hidden: units of every hidden layer; by default one layer of 2 C.
     """
 
     def __init__(
-        self, embedding_size: int, code_size: int, activation: Callable[[], nn.Module], fixed_var: float | None = None
+        self,
+        embedding_size: int,
+        code_size: int,
+        activation: Callable[[], nn.Module],
+        fixed_var: float | None = None,
+        hidden: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__()
         self.fixed_var = fixed_var
         outputs = 2 * code_size if fixed_var is None else code_size
-        self.layers = nn.Sequential(
-            dense(embedding_size, 2 * code_size, bias=True),
-            activation(),
-            dense(2 * code_size, outputs, bias=False),
-        )
+        sizes = (embedding_size, *(hidden or (2 * code_size,)))
+        layers = [layer for pair in pairwise(sizes) for layer in (dense(*pair, bias=True), activation())]
+        self.layers = nn.Sequential(*layers, dense(sizes[-1], outputs, bias=False))
 
     def start_at_standard(self) -> Self:
         """Let it begin with N(0, I), whatever the input."""
