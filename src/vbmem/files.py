@@ -1,7 +1,10 @@
 """Files that are either whole or not there, and how they are read."""
 
+import errno
 import json
 import os
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,27 +17,72 @@ from torch import Tensor
 
 from vbmem.errors import DataError, VbmemError
 
+EVERYBODY, OWNER_ALONE = 0o666, 0o600  # who may read a new file, less what the umask forbids
+PARTIAL = ".vbmem-*.partial"  # what a process that was killed while writing leaves in a directory
+
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, whole or not at all: a neighbour, renamed over the old one once it is complete."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a directory; name a file in it")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+def whole_file(path: Path, mode: int = EVERYBODY) -> Iterator[BinaryIO]:
+    """A file to write, whole or not at all: a neighbour, renamed over the old one once it is complete.
+
+    An old file keeps its mode, and a link stays one: what it points to is replaced.
+
+    Args:
+        path: of the file; folders above it are made.
+        mode: who may read and write a new file, less what the umask forbids.
+
+    Raises:
+        OSError: where it cannot be written, or what is there is not a regular file.
+    """
+    target = Path(os.path.realpath(path))
     try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        mode_before = _mode_of(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Of a name that nobody can guess or shares, and short: that of the target may be as long as names can be.
+        partial = target.with_name(PARTIAL.replace("*", secrets.token_hex(8)))
+        try:
+            with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+                if mode_before is not None:
+                    os.fchmod(file.fileno(), mode_before)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+        _sync_directory(target.parent)
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _mode_of(target: Path) -> int | None:
+    """The mode of a file that is there, to be kept; only regular files are ever replaced."""
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError("it is a directory; name a file in it")
+    if not stat.S_ISREG(mode):
+        raise OSError("it is a device, a pipe or a socket, not a regular file; name a file")
+    return stat.S_IMODE(mode)
+
+
+def _sync_directory(directory: Path) -> None:
+    """So that the new name, too, is on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that cannot do this
+            raise
     finally:
-        partial.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing."""
-    with whole_file(path) as file:
+def write_atomically(path: Path, content: bytes, mode: int = EVERYBODY) -> None:
+    """Write a whole file or nothing; see `whole_file`."""
+    with whole_file(path, mode) as file:
         file.write(content)
 
 
@@ -43,13 +91,13 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a whole safetensors file or nothing."""
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str], mode: int = EVERYBODY) -> None:
+    """Write a whole safetensors file or nothing; see `whole_file`."""
     # Cloned: two tensors of a file may not share their memory.
     stored = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
-    write_atomically(path, save(stored, metadata))
+    write_atomically(path, save(stored, metadata), mode)
 
 
 def read_tensors(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, str]]:

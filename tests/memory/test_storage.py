@@ -222,3 +222,12 @@ def test_a_save_replaces_the_old_file(saved):
     save_memory(saved, memory, memory.prior_state())
     assert isinstance(load_memory(saved)[0], GaussianMemory)
     assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_a_new_memory_is_its_owners_alone_and_an_old_file_keeps_its_mode(tmp_path):
+    path, memory = tmp_path / "a.memory", MixtureMemory(3, 2, 2)
+    save_memory(path, memory, memory.prior_state())
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    save_memory(path, memory, memory.prior_state())
+    assert path.stat().st_mode & 0o777 == 0o644

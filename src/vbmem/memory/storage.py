@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vbmem.errors import MemoryFileError
-from vbmem.files import read_tensors, reading, write_tensors
+from vbmem.files import EVERYBODY, OWNER_ALONE, read_tensors, reading, write_tensors
 from vbmem.memory.choice import Choice
 from vbmem.memory.reading import Memory
 from vbmem.memory.state import MemoryState
@@ -17,7 +17,8 @@ FORMAT, VERSION = "vbmem.memory", 4
 
 
 def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:
-    """Write memory and state to one file. An existing file is replaced only once the new one is complete."""
+    """Write memory and state to one file, which only its owner may read if it is new. An existing file is replaced only
+    once the new one is complete."""
     write_memory(Path(path), memory, state, {}, {})
 
 
@@ -28,9 +29,15 @@ def load_memory(path: str | Path, device: torch.device | str = "cpu") -> tuple[M
 
 
 def write_memory(
-    path: Path, memory: Memory, state: MemoryState, more: dict[str, Tensor], more_metadata: dict[str, str]
+    path: Path,
+    memory: Memory,
+    state: MemoryState,
+    more: dict[str, Tensor],
+    more_metadata: dict[str, str],
+    *,
+    private: bool = True,
 ) -> None:
-    """A memory file with `more` in it, under names of their own."""
+    """A memory file with `more` in it, under names of their own; where it is new and private, its owner's alone."""
     tensors = {f"state.{name}": tensor for name, tensor in state.tensors().items()} | more
     numbers: dict[str, Any] = {}
     for name, value in memory.config().items():
@@ -43,7 +50,7 @@ def write_memory(
             numbers[name] = value
     metadata = {"format": FORMAT, "version": str(VERSION), "kind": memory.kind, "config": json.dumps(numbers)}
     metadata |= more_metadata
-    write_tensors(path, tensors, metadata)
+    write_tensors(path, tensors, metadata, OWNER_ALONE if private else EVERYBODY)
 
 
 def read_memory(

@@ -253,14 +253,19 @@ class WrittenMemory:
             )
         return self.sums.to(torch.float64)
 
-    def save(self, path: str | Path) -> None:
-        """One safetensors file; an existing one is replaced only once the new one is complete."""
+    def save(self, path: str | Path, *, private: bool = True) -> None:
+        """One safetensors file; an existing one is replaced only once the new one is complete, and keeps its mode.
+
+        Args:
+            path: of the file; folders above it are made.
+            private: only its owner may read a new file, since pictures like those written can be drawn from it.
+        """
         names = ("model", "fingerprint", "frames", "threshold", "reference")
         written = {name: getattr(self, name) for name in names}
         tensors = {CHOICE + name: tensor for name, tensor in self.choice.tensors().items()}
         if self.sums is not None:
             tensors |= {SUMS + name: tensor for name, tensor in self.sums.tensors().items()}
-        write_memory(Path(path), self.empty, self.state, tensors, {"written": json.dumps(written)})
+        write_memory(Path(path), self.empty, self.state, tensors, {"written": json.dumps(written)}, private=private)
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> Self:

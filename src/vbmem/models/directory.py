@@ -150,7 +150,7 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
     if saved.reference is None:
         (directory / REFERENCE).unlink(missing_ok=True)
     else:
-        saved.reference.save(directory / REFERENCE)
+        saved.reference.save(directory / REFERENCE, private=False)  # whoever may use the model needs it
     write_atomically(directory / "README.md", render_card(saved.name, saved.network, saved.card).encode())
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
-from vbmem.files import reading
+from vbmem.files import PARTIAL, reading
 from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import write_weights
 from vbmem.models.trainable import Trainable
@@ -247,8 +247,8 @@ class Trainer:
         """Write everything a run writes, once, before training: a full or read-only disk shows now."""
         try:
             self.run_dir.mkdir(parents=True, exist_ok=True)
-            for leftover in self.run_dir.glob(".*.partial"):  # of a process that was killed while writing
+            for leftover in self.run_dir.glob(PARTIAL):
                 leftover.unlink()
-            self._save()
         except OSError as error:
             raise OSError(f"cannot write checkpoints to {self.run_dir}: {error.strerror or error}") from error
+        self._save()
