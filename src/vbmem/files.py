@@ -5,17 +5,18 @@ import json
 import os
 import secrets
 import stat
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
-from vbmem.errors import DataError, VbmemError
+from vbmem import checksums
+from vbmem.errors import DataError, UncheckedFileWarning, VbmemError
 
 EVERYBODY, OWNER_ALONE = 0o666, 0o600  # who may read a new file, less what the umask forbids
 PARTIAL = ".vbmem-*.partial"  # what a process that was killed while writing leaves in a directory
@@ -91,19 +92,70 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
+def write_checked_json(path: Path, values: dict[str, Any]) -> None:
+    """Write a whole JSON file or nothing, with a checksum."""
+    text = json.dumps(values | checksums.BLANK, indent=1) + "\n"
+    write_atomically(path, checksums.with_checksum(text.encode()))
+
+
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str], mode: int = EVERYBODY) -> None:
-    """Write a whole safetensors file or nothing; see `whole_file`."""
+    """Write a whole safetensors file or nothing, with a checksum; see `whole_file`."""
     # Cloned: two tensors of a file may not share their memory.
     stored = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
-    write_atomically(path, save(stored, metadata), mode)
+    content = _with_metadata(save(stored), metadata | checksums.BLANK)
+    write_atomically(path, checksums.with_checksum(content), mode)
+
+
+def _with_metadata(content: bytes, metadata: dict[str, str]) -> bytes:
+    """A safetensors file with metadata. The library would write them in another order every time."""
+    header = _header(content)
+    text = json.dumps({"__metadata__": dict(sorted(metadata.items())), **json.loads(header)}, separators=(",", ":"))
+    text += -len(text) % 8 * " "
+    return len(text).to_bytes(8, "little") + text.encode() + content[8 + len(header) :]
+
+
+def _header(content: bytes) -> bytes:
+    """The JSON that heads a safetensors file, after its length."""
+    return content[8 : 8 + int.from_bytes(content[:8], "little")]
 
 
 def read_tensors(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a safetensors file."""
-    with safe_open(path, framework="pt", device=str(device)) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118, no dict
+    """Tensors and metadata of a safetensors file, compared with its checksum if it has one; see `check_format`."""
+    content = path.read_bytes()
+    tensors = load(content)
+    metadata: dict[str, str] = json.loads(_header(content)).get("__metadata__") or {}
+    if checksums.NAME in metadata:
+        checksums.check_checksum(content)
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, metadata
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON as the standard has it: without NaN and infinity, which a value that is missing or wrong would become."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not a number")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def check_format(metadata: dict[str, Any], format: str) -> None:
+    """Raise ValueError unless a file is of this format, and carries its checksum, which all such files do."""
+    if metadata.get("format") != format:
+        raise ValueError(f"its format is not {format!r}")
+    if checksums.NAME not in metadata:
+        raise ValueError("it has lost its checksum")
+
+
+def warn_unchecked(path: Path) -> None:
+    """Of a file that vbmem 0.4 or before wrote. Its format has a name from which no flipped bit leads to today's."""
+    warnings.warn(
+        f"{path} was saved by an earlier vbmem and carries no checksum, so damage to it would not be noticed; save it "
+        "again",
+        UncheckedFileWarning,
+        stacklevel=2,
+    )
 
 
 @contextmanager
