@@ -98,7 +98,7 @@ def read_memory(
         state = MemoryState(**below(STATE, tensors), located=memory.located)
         memory.check(state)
         check_stored(state)
-    except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path} lacks or misnames a part of the memory ({error}); save it again") from error
     return memory, state, tensors, metadata
 
@@ -117,8 +117,8 @@ def _check_sizes(kind: type[Memory], config: dict[str, Any], row_mean: Tensor) -
 def _prior(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
     """What of the constructor's arguments is made of tensors."""
     prior: dict[str, Any] = {name: check_finite(name, tensor) for name, tensor in below(PRIOR, tensors).items()}
-    if (choice := config.get("choice")) is not None:
-        if choice not in Choice.kinds:
+    if "choice" in config:
+        if (choice := config["choice"]) not in Choice.kinds:
             raise ValueError(f"its p(s) is {choice!r}, known are {', '.join(Choice.kinds)}")
         prior["choice"] = Choice.kinds[choice].from_tensors(below(CHOICE, tensors))
     return prior

@@ -97,22 +97,27 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
     Raises:
         ModelError: where the directory holds no model that can be built here, or not its weights.
     """
-    saved = build_model(directory)
-    _load(saved.network, read_weights(directory), directory)
+    values, weights = read_settings(directory), read_weights(directory)
+    painter_weights = {} if values.get("decoder") is None else _read(directory, DECODER)
+    with torch.device("meta"):  # where tensors have shapes and take no memory: the settings may ask for anything
+        described = _build(directory, values, most_blocks=len(painter_weights))
+        _check_shapes(described.network, weights, directory)
+        if described.painter is not None:
+            _check_shapes(described.painter, painter_weights, directory)
+    saved = _build(directory, values)
+    saved.network.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
     saved.network.place_on(torch.device(device)).eval().requires_grad_(False)
     if saved.painter is not None:
-        _load(saved.painter, _read(directory, DECODER), directory)
+        saved.painter.load_state_dict({name: tensor.float() for name, tensor in painter_weights.items()})
         saved.painter.place_on(torch.device(device), saved.network.network_dtype).eval().requires_grad_(False)
     return saved
 
 
-def _load(network: nn.Module, weights: dict[str, Tensor], directory: Path) -> None:
-    try:
-        network.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
-    except RuntimeError as error:
-        raise ModelError(
-            f"{directory} does not hold the weights that its config.json describes; save the model again"
-        ) from error
+def _check_shapes(network: nn.Module, weights: dict[str, Tensor], directory: Path) -> None:
+    """A file of weights must hold what the settings ask for, before anything is made in those sizes."""
+    shapes, expected = ({name: t.shape for name, t in tensors.items()} for tensors in (weights, network.state_dict()))
+    if shapes != expected:
+        raise ModelError(f"{directory} does not hold the weights that its config.json describes; save the model again")
 
 
 def build_model(directory: Path) -> SavedModel:
@@ -121,10 +126,16 @@ def build_model(directory: Path) -> SavedModel:
     Raises:
         ModelError: where it describes none that can be built here.
     """
-    values = read_settings(directory)
+    return _build(directory, read_settings(directory))
+
+
+def _build(directory: Path, values: dict[str, Any], most_blocks: int | None = None) -> SavedModel:
+    """The model of these settings; its crisp decoder may have so many blocks, where their number is in doubt."""
     try:
         settings, frame = from_dict(ModelConfig, values["model"]), FrameFormat(**values["frame"])
-        decoder = values.get("decoder")
+        decoder = None if values.get("decoder") is None else from_dict(CrispConfig, values["decoder"])
+        if decoder is not None and most_blocks is not None and decoder.blocks > most_blocks:
+            raise ValueError(f"its decoder has {decoder.blocks} blocks and {most_blocks} weights")
         return SavedModel(
             network=settings.build(frame),
             name=str(values["name"]),
@@ -133,9 +144,9 @@ def build_model(directory: Path) -> SavedModel:
             sizes=dict(values["sizes"]),
             card=dict(values["card"]),
             kept_reference=path if (path := directory / REFERENCE).is_file() else None,
-            painter=None if decoder is None else from_dict(CrispConfig, decoder).build(frame, settings.code_size),
+            painter=None if decoder is None else decoder.build(frame, settings.code_size),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except Exception as error:  # networks raise almost anything in sizes they were not made for
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         raise ModelError(f"{directory / SETTINGS} describes no model this vbmem can build: {reason}") from error
 

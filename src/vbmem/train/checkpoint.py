@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 import torch
 from torch import Tensor
@@ -49,6 +50,9 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> tuple[Gro
         if not (is_landed := metadata.get("format") == LANDED):
             check_format(metadata, FORMAT)
         progress = Progress(**parse_json(metadata["progress"]))
+        for name, kind in get_type_hints(Progress).items():
+            if type(value := getattr(progress, name)) is not int and not isinstance(value, kind):
+                raise ValueError(f"{name} is {value!r}")
     if is_landed:
         warn_unchecked(path)
     for key, tensor in tensors.items():

@@ -238,10 +238,11 @@ class Trainer:
             self.model.load_state_dict(groups["model"])
         if self.progress.pictures != pictures:
             raise CheckpointError(f"{self.run_dir} was trained on other pictures; bring those back, or begin a new run")
-        self._open_stage()
-        self.step.restore(groups)
-        self._best = groups["best"]
-        restore_random(groups["random"], self.device)
+        with reading(path, CheckpointError, "a checkpoint of this model", "begin a new run"):
+            self._open_stage()
+            self.step.restore(groups)
+            self._best = groups["best"]
+            restore_random(groups["random"], self.device)
 
     def _claim_directory(self) -> None:
         """Write everything a run writes, once, before training: a full or read-only disk shows now."""
