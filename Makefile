@@ -4,13 +4,16 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check format bench docs dist clean
+.PHONY: demo test trust check format bench docs dist clean
 
 demo: $(READY)  ## an episode written into memory, pictures generated and recalled from it: demo/index.html
 	$(BIN)/vbmem demo --out demo
 
-test: $(READY)  ## the whole test suite
+test: $(READY)  ## the test suite
 	$(BIN)/pytest -n auto --dist worksteal
+
+trust: $(READY)  ## the long part of it: kills, flipped bytes, fuzzed files, hard problems (results/reliability.md)
+	$(BIN)/pytest -n auto --dist worksteal -m long
 
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -25,6 +25,10 @@ class MemoryFileError(VbmemError, ValueError):
     """A file that is not a memory this version can read."""
 
 
+class UncheckedFileWarning(UserWarning):
+    """A file of an earlier version, which carries no checksum: damage to it cannot be noticed."""
+
+
 class ModelError(VbmemError, ValueError):
     """Something that is not a model this version can build or load."""
 

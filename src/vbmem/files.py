@@ -1,40 +1,89 @@
 """Files that are either whole or not there, and how they are read."""
 
+import errno
 import json
 import os
+import secrets
+import stat
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
-from vbmem.errors import DataError, VbmemError
+from vbmem import checksums
+from vbmem.errors import DataError, UncheckedFileWarning, VbmemError
+
+EVERYBODY, OWNER_ALONE = 0o666, 0o600  # who may read a new file, less what the umask forbids
+PARTIAL = ".vbmem-*.partial"  # what a process that was killed while writing leaves in a directory
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, whole or not at all: a neighbour, renamed over the old one once it is complete."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a directory; name a file in it")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+def whole_file(path: Path, mode: int = EVERYBODY) -> Iterator[BinaryIO]:
+    """A file to write, whole or not at all: a neighbour, renamed over the old one once it is complete.
+
+    An old file keeps its mode, and a link stays one: what it points to is replaced.
+
+    Args:
+        path: of the file; folders above it are made.
+        mode: who may read and write a new file, less what the umask forbids.
+
+    Raises:
+        OSError: where it cannot be written, or what is there is not a regular file.
+    """
+    target = Path(os.path.realpath(path))
     try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        mode_before = _mode_of(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Of a name that nobody can guess or shares, and short: that of the target may be as long as names can be.
+        partial = target.with_name(PARTIAL.replace("*", secrets.token_hex(8)))
+        try:
+            with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+                if mode_before is not None:
+                    os.fchmod(file.fileno(), mode_before)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+        _sync_directory(target.parent)
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _mode_of(target: Path) -> int | None:
+    """The mode of a file that is there, to be kept; only regular files are ever replaced."""
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError("it is a directory; name a file in it")
+    if not stat.S_ISREG(mode):
+        raise OSError("it is a device, a pipe or a socket, not a regular file; name a file")
+    return stat.S_IMODE(mode)
+
+
+def _sync_directory(directory: Path) -> None:
+    """So that the new name, too, is on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that cannot do this
+            raise
     finally:
-        partial.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing."""
-    with whole_file(path) as file:
+def write_atomically(path: Path, content: bytes, mode: int = EVERYBODY) -> None:
+    """Write a whole file or nothing; see `whole_file`."""
+    with whole_file(path, mode) as file:
         file.write(content)
 
 
@@ -43,19 +92,70 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a whole safetensors file or nothing."""
+def write_checked_json(path: Path, values: dict[str, Any]) -> None:
+    """Write a whole JSON file or nothing, with a checksum."""
+    text = json.dumps(values | checksums.BLANK, indent=1) + "\n"
+    write_atomically(path, checksums.with_checksum(text.encode()))
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str], mode: int = EVERYBODY) -> None:
+    """Write a whole safetensors file or nothing, with a checksum; see `whole_file`."""
     # Cloned: two tensors of a file may not share their memory.
     stored = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
-    write_atomically(path, save(stored, metadata))
+    content = _with_metadata(save(stored), metadata | checksums.BLANK)
+    write_atomically(path, checksums.with_checksum(content), mode)
+
+
+def _with_metadata(content: bytes, metadata: dict[str, str]) -> bytes:
+    """A safetensors file with metadata. The library would write them in another order every time."""
+    header = _header(content)
+    text = json.dumps({"__metadata__": dict(sorted(metadata.items())), **json.loads(header)}, separators=(",", ":"))
+    text += -len(text) % 8 * " "
+    return len(text).to_bytes(8, "little") + text.encode() + content[8 + len(header) :]
+
+
+def _header(content: bytes) -> bytes:
+    """The JSON that heads a safetensors file, after its length."""
+    return content[8 : 8 + int.from_bytes(content[:8], "little")]
 
 
 def read_tensors(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a safetensors file."""
-    with safe_open(path, framework="pt", device=str(device)) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118, no dict
+    """Tensors and metadata of a safetensors file, compared with its checksum if it has one; see `check_format`."""
+    content = path.read_bytes()
+    tensors = load(content)
+    metadata: dict[str, str] = json.loads(_header(content)).get("__metadata__") or {}
+    if checksums.NAME in metadata:
+        checksums.check_checksum(content)
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, metadata
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON as the standard has it: without NaN and infinity, which a value that is missing or wrong would become."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not a number")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def check_format(metadata: dict[str, Any], format: str) -> None:
+    """Raise ValueError unless a file is of this format, and carries its checksum, which all such files do."""
+    if metadata.get("format") != format:
+        raise ValueError(f"its format is not {format!r}")
+    if checksums.NAME not in metadata:
+        raise ValueError("it has lost its checksum")
+
+
+def warn_unchecked(path: Path) -> None:
+    """Of a file that vbmem 0.4 or before wrote. Its format has a name from which no flipped bit leads to today's."""
+    warnings.warn(
+        f"{path} was saved by an earlier vbmem and carries no checksum, so damage to it would not be noticed; save it "
+        "again",
+        UncheckedFileWarning,
+        stacklevel=2,
+    )
 
 
 @contextmanager

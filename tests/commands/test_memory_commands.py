@@ -16,6 +16,7 @@ import vbmem
 from tiny import MODELS, seeded, tiny_run, tiny_trainer
 from vbmem.commands import find_commands
 from vbmem.data.examples import photograph_crops
+from vbmem.errors import NumericalError
 from vbmem.memory.starting import Start
 from vbmem.memory.written import ChosenBy
 from vbmem.sheets import MARGIN, grid, save_picture
@@ -246,6 +247,12 @@ def test_score_of_a_single_file_with_a_name_of_brackets(memory, pictures, tmp_pa
     name.write_bytes((pictures / "01.png").read_bytes())
     run("score", memory, name)
     assert "[red]a.png" in capsys.readouterr().out
+
+
+def test_scores_that_are_not_numbers_are_an_error(memory, pictures, monkeypatch):
+    monkeypatch.setattr(vbmem.Model, "score", lambda *_: torch.tensor([1.0] * 11 + [torch.nan]))
+    with pytest.raises(NumericalError, match=r"some scores under .*my\.memory are not numbers"):
+        run("score", memory, pictures)
 
 
 # --- models and export ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from memory.zoo import Sizes, every_memory, located, make_problem, normal, variances
 from memory_files import rewrite
 from vbmem import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, load_memory, save_memory
-from vbmem.errors import MemoryFileError
+from vbmem.errors import MemoryFileError, UncheckedFileWarning
 from vbmem.files import read_tensors
 from vbmem.memory import Choice
 
@@ -70,10 +70,17 @@ def test_a_file_of_version_2_holds_rows_and_locations_apart(name, tmp_path):
     }
     config = json.loads(metadata["config"])
     config.pop("factorised", None)
-    old = {f"state.{part}": tensor.contiguous() for part, tensor in apart.items()}
-    old |= {key: value for key, value in tensors.items() if not key.startswith("state.")}
-    save_file(old, tmp_path / "a.memory", metadata | {"version": "2", "config": json.dumps(config)})
-    assert_same(memory, state, *load_memory(tmp_path / "a.memory"))
+    old = {f"state: {part}": tensor.contiguous() for part, tensor in apart.items()}
+    old |= {key: value for key, value in tensors.items() if not key.startswith("state: ")}
+    save_landed(old, tmp_path / "a.memory", metadata | {"version": "2", "config": json.dumps(config)})
+    with pytest.warns(UncheckedFileWarning, match=r"a\.memory was saved by an earlier vbmem and carries no checksum"):
+        assert_same(memory, state, *load_memory(tmp_path / "a.memory"))
+
+
+def save_landed(tensors, path, metadata) -> None:
+    """As vbmem 0.4 and before did: by other names, and without a checksum."""
+    metadata = {name: value for name, value in metadata.items() if name != "checksum"} | {"format": "vbmem.memory"}
+    save_file({name.replace(": ", "."): tensor for name, tensor in tensors.items()}, path, metadata)
 
 
 BATCHES: dict[str, tuple[Any, dict[str, tuple[int, ...]]]] = {
@@ -91,9 +98,10 @@ def test_a_batch_of_priors_in_a_file_of_version_3_had_no_dimension_of_clusters(p
     save_memory(tmp_path / "a.memory", memory, state)
     tensors, metadata = read_tensors(tmp_path / "a.memory", "cpu")
     for name in shapes:
-        tensors[f"prior.{name}"] = tensors[f"prior.{name}"].squeeze(1).contiguous()
-    save_file(tensors, tmp_path / "a.memory", metadata | {"version": "3"})
-    assert_same(memory, state, *load_memory(tmp_path / "a.memory"))
+        tensors[f"prior: {name}"] = tensors[f"prior: {name}"].squeeze(1).contiguous()
+    save_landed(tensors, tmp_path / "a.memory", metadata | {"version": "3"})
+    with pytest.warns(UncheckedFileWarning):
+        assert_same(memory, state, *load_memory(tmp_path / "a.memory"))
 
 
 def test_a_kanerva_memory_comes_back_as_it_was(tmp_path):
@@ -159,8 +167,8 @@ def test_safetensors_of_another_program_are_refused(tmp_path):
 
 
 def test_a_newer_version_is_refused(saved):
-    rewrite(saved, version="5")
-    with pytest.raises(MemoryFileError, match="format version 5, this vbmem reads up to 4; upgrade vbmem"):
+    rewrite(saved, version="6")
+    with pytest.raises(MemoryFileError, match="format version 6, this vbmem reads up to 5; upgrade vbmem"):
         load_memory(saved)
 
 
@@ -187,7 +195,7 @@ def test_a_file_whose_sizes_are_not_those_of_its_tensors_is_refused(saved, clust
 
 
 def test_a_file_without_all_its_tensors_is_refused(saved):
-    rewrite(saved, drop="state.row_cov")
+    rewrite(saved, drop="state: row_cov")
     with pytest.raises(MemoryFileError, match=r"a\.memory"):
         load_memory(saved)
 
@@ -222,3 +230,12 @@ def test_a_save_replaces_the_old_file(saved):
     save_memory(saved, memory, memory.prior_state())
     assert isinstance(load_memory(saved)[0], GaussianMemory)
     assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_a_new_memory_is_its_owners_alone_and_an_old_file_keeps_its_mode(tmp_path):
+    path, memory = tmp_path / "a.memory", MixtureMemory(3, 2, 2)
+    save_memory(path, memory, memory.prior_state())
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    save_memory(path, memory, memory.prior_state())
+    assert path.stat().st_mode & 0o777 == 0o644

@@ -1,4 +1,7 @@
-"""What vbmem 0.1 wrote still loads: model directories of version 1, runs with their best.safetensors, and memories."""
+"""What vbmem 0.1 wrote still loads: model directories of version 1, runs with their best.safetensors, and memories.
+
+Every test but the first expects the warning that they carry no checksum.
+"""
 
 import json
 import shutil
@@ -11,7 +14,7 @@ import torch
 import vbmem
 from tiny import waves
 from vbmem.data.settings import DataConfig
-from vbmem.errors import ModelError
+from vbmem.errors import ModelError, UncheckedFileWarning
 from vbmem.models import MemoryModel
 from vbmem.models.directory import load_model, read_settings, save_model
 from vbmem.models.landed import landed_fingerprint
@@ -19,7 +22,15 @@ from vbmem.train import read_run
 
 LANDED = Path(__file__).parents[1] / "landed"
 EXPECTED = json.loads((LANDED / "expected.json").read_text())
+pytestmark = pytest.mark.filterwarnings("ignore::vbmem.errors.UncheckedFileWarning")
 SHAPES = {"mixture-model": (3, 8), "tree-model": (3, 8), "run": (3, 8, 1)}
+
+
+@pytest.mark.parametrize("name", [*SHAPES, "mixture.memory", "tree.memory"])
+def test_what_has_no_checksum_is_loaded_with_a_warning(name):
+    load = vbmem.WrittenMemory.load if name.endswith(".memory") else load_model
+    with pytest.warns(UncheckedFileWarning, match=f"{name}.* was saved by an earlier vbmem and carries no checksum"):
+        load(LANDED / name)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -62,7 +73,7 @@ def test_what_the_card_of_a_landed_model_told_becomes_settings(tmp_path):
 def test_a_landed_model_is_saved_as_models_are_now(name, tmp_path):
     saved = load_model(LANDED / name)
     save_model(saved, tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["version"] == 2
+    assert json.loads((tmp_path / "config.json").read_text())["version"] == 3
     again = load_model(tmp_path)
     assert replace(again, network=saved.network) == saved
 

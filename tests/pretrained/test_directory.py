@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 import vbmem
 from tiny import DATA, KINDS, seeded, tiny_model, tiny_network, tiny_run, tiny_trainer, waves
 from vbmem.data import ImageSet, load_images
 from vbmem.errors import ModelError
+from vbmem.files import write_checked_json
 from vbmem.models import SavedModel, save_model
+from vbmem.models.directory import write_weights
 from vbmem.pretrained import load_network, shipped
 
 
@@ -155,7 +156,7 @@ def test_a_run_without_its_weights_is_refused(run, tmp_path):
 def change(directory, edit) -> None:
     config = json.loads((directory / "config.json").read_text())
     edit(config)
-    (directory / "config.json").write_text(json.dumps(config))
+    write_checked_json(directory / "config.json", config)
 
 
 @pytest.fixture
@@ -206,10 +207,10 @@ def test_a_configuration_of_nothing_known_is_refused(saved, edit):
         vbmem.load(saved)
 
 
-@pytest.mark.parametrize("version", [3, None, "x"])
+@pytest.mark.parametrize("version", [2, 4, None, "x"])
 def test_another_version_is_refused(saved, version):
     change(saved, lambda config: config.update(version=version))
-    with pytest.raises(ModelError, match=f"has version {version}, this vbmem reads 2; upgrade vbmem"):
+    with pytest.raises(ModelError, match=f"has version {version}, this vbmem reads 3; upgrade vbmem"):
         vbmem.load(saved)
 
 
@@ -239,7 +240,7 @@ def test_missing_weights_are_named(saved):
 def test_weights_of_another_model_are_refused(saved, change_tensors):
     tensors = tiny_network().state_dict()
     change_tensors(tensors)
-    save_file(tensors, saved / "model.safetensors")
+    write_weights(saved, tensors)
     with pytest.raises(ModelError, match="does not hold the weights that its config"):
         vbmem.load(saved)
     save_model(SavedModel(tiny_network("gaussian"), "other"), saved / "other")

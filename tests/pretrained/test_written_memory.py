@@ -94,7 +94,7 @@ def test_a_bare_memory_is_refused_and_a_written_one_is_also_a_bare_one(saved, tm
         LOAD(tmp_path / "bare.memory")
 
 
-@pytest.mark.parametrize("drop", ["state.row_cov", "assignments.counts.0", "assignments.prefixes.0"])
+@pytest.mark.parametrize("drop", ["state: row_cov", "usage: counts.0", "usage: prefixes.0"])
 def test_a_file_without_all_its_tensors_is_refused(saved, drop):
     rewrite(saved, drop)
     with pytest.raises(MemoryFileError, match=r"a\.memory lacks or misnames"):
@@ -119,8 +119,8 @@ def test_a_file_that_does_not_say_who_wrote_it_is_refused(saved, written):
 
 
 def test_a_newer_version_is_refused(saved):
-    rewrite(saved, version="5")
-    with pytest.raises(MemoryFileError, match="format version 5, this vbmem reads up to 4; upgrade vbmem"):
+    rewrite(saved, version="6")
+    with pytest.raises(MemoryFileError, match="format version 6, this vbmem reads up to 5; upgrade vbmem"):
         LOAD(saved)
 
 

@@ -183,7 +183,7 @@ def test_a_validation_without_finite_statistics_is_not_better_and_ends_nothing(n
     made.model.forward = forward
     assert math.isfinite(made.run())
     lines = log_lines(tmp_path)
-    assert [math.isfinite(line["valid"]["elbo_per_frame"]) for line in lines] == [True, False, True]
+    assert [line["valid"]["elbo_per_frame"] is not None for line in lines] == [True, False, True]
     assert [line["skipped_steps"] for line in lines] == [0, 0, 0]
     assert all(tensor.isfinite().all() for tensor in made.model.state_dict().values())
 

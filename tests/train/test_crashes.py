@@ -1,5 +1,6 @@
 """Whatever kills a run, it can be resumed, and then ends as if it had never been killed."""
 
+import gc
 import multiprocessing
 import os
 import random
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -30,14 +32,15 @@ def processes():
         yield context
 
 
-def test_a_killed_run_can_always_be_resumed(tmp_path, processes):
-    trained(tiny_run(epochs=EPOCHS), tmp_path / "whole")
+@pytest.mark.parametrize(("times", "epochs"), [(KILLS, EPOCHS), pytest.param(150, 600, marks=pytest.mark.long)])
+def test_a_killed_run_can_always_be_resumed(times, epochs, tmp_path, processes):
+    trained(tiny_run(epochs=epochs), tmp_path / "whole")
     killed = tmp_path / "killed"
     delays = random.Random(0)
     kills = 0
-    for _ in range(KILLS):
+    for _ in range(times):
         under_way = processes.Event()
-        process = processes.Process(target=train_in_a_process, args=(killed, EPOCHS, under_way))
+        process = processes.Process(target=train_in_a_process, args=(killed, epochs, under_way))
         process.start()
         assert under_way.wait(60)
         time.sleep(delays.uniform(0, 0.4))
@@ -49,7 +52,7 @@ def test_a_killed_run_can_always_be_resumed(tmp_path, processes):
         if (killed / "model.safetensors").exists():
             read_tensors(killed / "model.safetensors", CPU)
     assert kills
-    trained(tiny_run(epochs=EPOCHS), killed, resume=(killed / "last.safetensors").exists())
+    trained(tiny_run(epochs=epochs), killed, resume=(killed / "last.safetensors").exists())
     assert_same_remains(tmp_path / "whole", killed)
 
 
@@ -120,3 +123,49 @@ def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch
             run(tmp_path / "cut")
     run(tmp_path / "cut", resume=(tmp_path / "cut" / "last.safetensors").exists())
     assert_same_remains(tmp_path / "whole", tmp_path / "cut")
+
+
+OPERATIONS = {"open": (os, "open"), "sync": (os, "fsync"), "rename": (Path, "replace")}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_power_cut_around_any_file_operation_loses_nothing(moment, tmp_path, monkeypatch):
+    """After the cut nothing works any more, so that nobody can tidy up."""
+    monkeypatch.setattr(loop, "SAVE_EVERY", 1e9)
+    config = tiny_run(stages=(Stage(3, 1e-2), Stage(3, 1e-3)), data=FEW)
+    done = 0
+
+    def cut(original, last):
+        def cut_or_do(*args, **options):
+            nonlocal done
+            done += 1
+            if done > last or (done == last and moment == "before"):
+                raise PowerCut
+            result = original(*args, **options)
+            if done == last:
+                raise PowerCut
+            return result
+
+        return cut_or_do
+
+    def run(run_dir, **options):
+        made = tiny_trainer(config, run_dir, squares(20), **options)
+        SavingNowAndThen(made, BOUNDS)
+        made.run()
+
+    run(tmp_path / "whole")
+    for last in range(1, 1000):
+        run_dir, done = tmp_path / f"cut {last}", 0
+        with monkeypatch.context() as patch:
+            for place, name in OPERATIONS.values():
+                patch.setattr(place, name, cut(getattr(place, name), last))
+            try:
+                run(run_dir)
+                break
+            except PowerCut:
+                pass
+        gc.collect()  # a process that died holds no lock
+        run(run_dir, resume=(run_dir / "last.safetensors").exists())
+        assert_same_remains(tmp_path / "whole", run_dir)
+    assert last > 50

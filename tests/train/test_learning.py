@@ -9,8 +9,8 @@ import torch
 from tiny import CPU, DATA, MODELS, squares, tiny_run, tiny_trainer
 from train.runs import TRAINED, GivenBounds, log_lines, trained
 from vbmem.errors import ModelError
-from vbmem.files import read_tensors
 from vbmem.models import FrameFormat, load_model
+from vbmem.models.directory import read_weights
 from vbmem.train import Evaluation, Stage, make_model, make_source, read_run
 from vbmem.train.checkpoint import load_checkpoint
 
@@ -88,7 +88,7 @@ def test_the_best_weights_are_kept_and_the_last_ones_too(tmp_path):
     made.fresh_statistics = recorded
     made.run()
     groups, progress = load_checkpoint(tmp_path / "last.safetensors")
-    best, last = read_tensors(tmp_path / "model.safetensors", CPU)[0], groups["model"]
+    best, last = read_weights(tmp_path), groups["model"]
     for name, weights, expected in (("best", best, given.weights[1]), ("last", last, trained_weights[3])):
         assert weights.keys() == expected.keys()
         different = [key for key in weights if not torch.equal(weights[key], expected[key])]

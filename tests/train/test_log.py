@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import math
 import sys
 import types
 from typing import Any
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from tiny import tiny_run
 from train.runs import log_lines, trained
+from vbmem.files import parse_json
 from vbmem.train.log import Display, RunLog
 
 
@@ -42,6 +44,14 @@ def test_an_event_is_a_line_of_json(tmp_path):
         {"event": "epoch", "epoch": 2, "bound": -1.0},
     ]
     assert text.endswith("\n")
+
+
+def test_what_is_not_a_number_is_null(tmp_path):
+    """Bare NaN is no JSON, and other programs stumble over it."""
+    RunLog(tmp_path, epochs_known=0).event("epoch", 1, bound=math.nan, valid={"a": math.inf, "b": -math.inf, "c": 1.5})
+    text = (tmp_path / "log.jsonl").read_text()
+    expected = {"event": "epoch", "epoch": 1, "bound": None, "valid": {"a": None, "b": None, "c": 1.5}}
+    assert parse_json(text) == expected
 
 
 def test_an_event_is_on_disk_at_once(tmp_path):

@@ -56,9 +56,11 @@ def test_a_run_leaves_a_model_with_a_decoder(finished):
     assert loaded.data == DATA
     assert "2 epochs at 0.01" in loaded.card["crisp decoder"]
     tensors, _ = read_tensors(finished / "decoder.safetensors", "cpu")
-    assert all(torch.equal(tensor, tensors[name]) for name, tensor in loaded.painter.state_dict().items())
+    assert all(torch.equal(tensor, tensors[f"network: {name}"]) for name, tensor in loaded.painter.state_dict().items())
     best = read_tensors(finished / "last.safetensors", "cpu")[0]
-    assert all(torch.equal(tensor, best[f"best.decoder.{name}"]) for name, tensor in tensors.items())
+    assert all(
+        torch.equal(tensor, best[name.replace("network: ", "best: decoder.")]) for name, tensor in tensors.items()
+    )
 
 
 def test_the_model_itself_stays_as_it_is(finished):

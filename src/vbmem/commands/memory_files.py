@@ -15,6 +15,7 @@ import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.output import say, show
+from vbmem.errors import NumericalError
 from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
@@ -177,6 +178,8 @@ def score(
 
     loaded, written = _open(memory, model)
     scores, threshold = loaded.score(written, images).tolist(), loaded.threshold(written)
+    if not all(map(math.isfinite, scores)):
+        raise NumericalError(f"some scores under {memory} are not numbers; the memory or its model is unusable")
     names = list(map(str, picture_names(images))) if images.is_dir() else [images.name]
     rows = [
         {"file": name, "score": round(score, 2), "verdict": _verdict(score, threshold)}

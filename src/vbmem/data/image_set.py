@@ -80,7 +80,7 @@ class ImageSet:
             with whole_file(path) as file:
                 np.savez(file, **arrays)
         except OSError as error:
-            raise DataError(f"cannot write {path} ({error}); choose another directory or make room") from error
+            raise DataError(f"{error}; choose another directory or make room") from error
 
     @classmethod
     def from_npz(cls, path: str | os.PathLike[str]) -> Self:

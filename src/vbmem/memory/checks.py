@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from vbmem.errors import NonFiniteError
-from vbmem.linalg import may_wait
+from vbmem.linalg import cholesky, may_wait
 from vbmem.memory.state import MemoryState
+
+ASYMMETRY = 1e-3  # of a covariance, relative to its largest variance; rounding leaves far less
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,6 +149,27 @@ def check_state(state: MemoryState, codes: Tensor, clusters: int, rows: int, loc
             f"the state has the batch dimensions {list(ours)}, the codes {list(theirs)}; they must be equal, or one "
             "of them missing"
         ) from error
+
+
+def check_finite(name: str, tensor: Tensor) -> Tensor:
+    """The tensor, if there is neither NaN nor infinity in it."""
+    if not bool(tensor.isfinite().all()):
+        raise NonFiniteError(f"{name} holds NaN or infinity")
+    return tensor
+
+
+def check_stored(state: MemoryState) -> None:
+    """A state that can go into a file or come out of one: q(M) is a distribution, of one type and one batch."""
+    mean, cov = check_finite("row_mean", state.row_mean), check_finite("row_cov", state.row_cov)
+    if mean.dtype not in (torch.float32, torch.float64) or cov.dtype != mean.dtype:
+        raise ValueError(f"row_mean and row_cov must both be float32 or float64, got {mean.dtype} and {cov.dtype}")
+    if mean.shape[:-1] != cov.shape[:-1]:
+        shapes = f"{list(mean.shape)} and {list(cov.shape)}"
+        raise ValueError(f"row_mean and row_cov must be [.., H, J, C] and [.., H, J, J], got {shapes}")
+    asymmetry, scale = (cov - cov.mT).abs().amax((-1, -2)), cov.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
+    if bool((asymmetry > ASYMMETRY * scale).any()):
+        raise ValueError("the covariance of the rows (row_cov) is not symmetric")
+    cholesky(cov.detach(), "the covariance of the rows (row_cov)")
 
 
 def check_clusters(clusters: Tensor, shape: tuple[int, ...], count: int) -> None:

@@ -62,7 +62,7 @@ class SizedMemory(ABC):
     def __post_init__(self) -> None:
         for name in self.sizes:
             check_size(name, getattr(self, name), least=self.fewest_rows if name == "rows" else 1)
-        self.choice.log_prior(self.layout[0], torch.empty(()))
+        self.choice.log_prior(self.layout[0], torch.empty((), device="meta"))  # for its check, without the numbers
         check_positive("noise_var", self.noise_var)
         self._check_noise()
         self._check_rows()

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from vbmem.errors import MemoryFileError
+from vbmem.files import parse_json
 from vbmem.memory import engine
 from vbmem.memory.blocks import LocalPass
-from vbmem.memory.checks import check_codes, check_shape, check_size
+from vbmem.memory.checks import check_codes, check_finite, check_shape, check_size
 from vbmem.memory.merging import unite
 from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
 from vbmem.memory.starting import Start
@@ -25,7 +26,7 @@ from vbmem.memory.writing import VariationalMemory
 ChosenBy = Literal["usage", "prior", "network"]
 """What chooses the clusters of new codes; see `WrittenMemory.sample`."""
 
-CHOICE, SUMS = "assignments.", "sums."  # begin the names of their tensors in a file
+USAGE, SUMS = "usage: ", "sums: "  # begin the names of their tensors in a file
 
 
 @dataclass(frozen=True)
@@ -253,14 +254,19 @@ class WrittenMemory:
             )
         return self.sums.to(torch.float64)
 
-    def save(self, path: str | Path) -> None:
-        """One safetensors file; an existing one is replaced only once the new one is complete."""
+    def save(self, path: str | Path, *, private: bool = True) -> None:
+        """One safetensors file; an existing one is replaced only once the new one is complete, and keeps its mode.
+
+        Args:
+            path: of the file; folders above it are made.
+            private: only its owner may read a new file, since pictures like those written can be drawn from it.
+        """
         names = ("model", "fingerprint", "frames", "threshold", "reference")
         written = {name: getattr(self, name) for name in names}
-        tensors = {CHOICE + name: tensor for name, tensor in self.choice.tensors().items()}
+        tensors = {USAGE + name: tensor for name, tensor in self.choice.tensors().items()}
         if self.sums is not None:
             tensors |= {SUMS + name: tensor for name, tensor in self.sums.tensors().items()}
-        write_memory(Path(path), self.empty, self.state, tensors, {"written": json.dumps(written)})
+        write_memory(Path(path), self.empty, self.state, tensors, {"written": json.dumps(written)}, private=private)
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> Self:
@@ -273,19 +279,37 @@ class WrittenMemory:
         if "written" not in metadata or not isinstance(memory, VariationalMemory):
             raise MemoryFileError(f"{path} holds a bare memory of codes, not a written one; use vbmem.load_memory")
         try:
-            choice = PrefixCounts.from_tensors(below(CHOICE, tensors))
+            choice = PrefixCounts.from_tensors(below(USAGE, tensors))
             sums = Statistics(**below(SUMS, tensors)) if any(name.startswith(SUMS) for name in tensors) else None
-            written = cls(memory, state, choice, **json.loads(metadata["written"]), sums=sums)
-            check_size("frames", written.frames)
-            if not (written.threshold is None or isinstance(written.threshold, float)):
-                raise ValueError(f"its threshold is {written.threshold!r}, expected a number or none")
-            check_shape("the state's use", written.usage, *state.loc_var.shape)
-            if sums is not None:
-                check_shape("sums.weight_outer", sums.weight_outer, *state.row_cov.shape)
-                check_shape("sums.weight_code", sums.weight_code, *state.row_mean.shape)
-        except (TypeError, ValueError, RuntimeError) as error:
+            written = cls(memory, state, choice, **parse_json(metadata["written"]), sums=sums)
+            written._check()
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise MemoryFileError(f"{path} lacks or misnames what was written ({error}); write it again") from error
         return written
+
+    def _check(self) -> None:
+        """Raise ValueError unless all parts are what they should be, and go together."""
+        check_size("frames", self.frames)
+        if not (self.threshold is None or isinstance(self.threshold, float)):
+            raise ValueError(f"its threshold is {self.threshold!r}, expected a number or none")
+        for name in ("model", "fingerprint", "reference"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"its {name} is {getattr(self, name)!r}, expected a text")
+        for name, tensor in self.choice.tensors().items():
+            if not bool((check_finite(name, tensor) >= 0).all()):
+                raise ValueError(f"{name} must not be negative, got {float(tensor.min()):g} in it")
+        check_shape("the state's use", self.usage, *self.state.loc_var.shape)
+        if self.sums is not None:
+            shapes = {
+                "count": self.state.loc_var,
+                "weight_outer": self.state.row_cov,
+                "weight_code": self.state.row_mean,
+            }
+            for name, tensor in self.sums.tensors().items():
+                check_finite(f"sums.{name}", tensor)
+                if name in shapes:
+                    check_shape(f"sums.{name}", tensor, *shapes[name].shape)
+            check_shape("sums.code_square", self.sums.code_square, self.state.row_mean.shape[-1])
 
 
 def _same_for_all_clusters(mine: Prior, theirs: Prior) -> bool:

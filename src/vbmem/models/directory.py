@@ -5,7 +5,6 @@ A training run's directory is one, to which `train` adds its own settings, a log
 """
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vbmem.checksums import check_checksum
 from vbmem.data.settings import DataConfig
 from vbmem.errors import MemoryFileError, ModelError
-from vbmem.files import read_tensors, reading, write_atomically, write_json, write_tensors
+from vbmem.files import (
+    check_format,
+    parse_json,
+    read_tensors,
+    reading,
+    warn_unchecked,
+    write_atomically,
+    write_checked_json,
+    write_tensors,
+)
 from vbmem.memory.choice import UNIFORM
 from vbmem.memory.written import WrittenMemory
 from vbmem.models.base import EpisodicModel
@@ -24,7 +33,8 @@ from vbmem.models.card import render_card
 from vbmem.models.settings import CrispConfig, ModelConfig, from_dict
 from vbmem.nets import CrispDecoder, FrameFormat
 
-FORMAT, VERSION = "vbmem.model", 2
+FORMAT, VERSION = "vbmem.checked-model", 3
+WEIGHTS_FORMAT, PREFIX = "vbmem.checked-weights", "network: "  # every tensor's name begins with the prefix
 SETTINGS, WEIGHTS, REFERENCE = "config.json", "model.safetensors", "reference.safetensors"
 DECODER = "decoder.safetensors"
 SAVE_AGAIN = "save or download the model again"
@@ -87,22 +97,27 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
     Raises:
         ModelError: where the directory holds no model that can be built here, or not its weights.
     """
-    saved = build_model(directory)
-    _load(saved.network, read_weights(directory), directory)
+    values, weights = read_settings(directory), read_weights(directory)
+    painter_weights = {} if values.get("decoder") is None else _read(directory, DECODER)
+    with torch.device("meta"):  # where tensors have shapes and take no memory: the settings may ask for anything
+        described = _build(directory, values, most_blocks=len(painter_weights))
+        _check_shapes(described.network, weights, directory)
+        if described.painter is not None:
+            _check_shapes(described.painter, painter_weights, directory)
+    saved = _build(directory, values)
+    saved.network.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
     saved.network.place_on(torch.device(device)).eval().requires_grad_(False)
     if saved.painter is not None:
-        _load(saved.painter, _read(directory / DECODER), directory)
+        saved.painter.load_state_dict({name: tensor.float() for name, tensor in painter_weights.items()})
         saved.painter.place_on(torch.device(device), saved.network.network_dtype).eval().requires_grad_(False)
     return saved
 
 
-def _load(network: nn.Module, weights: dict[str, Tensor], directory: Path) -> None:
-    try:
-        network.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
-    except RuntimeError as error:
-        raise ModelError(
-            f"{directory} does not hold the weights that its config.json describes; save the model again"
-        ) from error
+def _check_shapes(network: nn.Module, weights: dict[str, Tensor], directory: Path) -> None:
+    """A file of weights must hold what the settings ask for, before anything is made in those sizes."""
+    shapes, expected = ({name: t.shape for name, t in tensors.items()} for tensors in (weights, network.state_dict()))
+    if shapes != expected:
+        raise ModelError(f"{directory} does not hold the weights that its config.json describes; save the model again")
 
 
 def build_model(directory: Path) -> SavedModel:
@@ -111,10 +126,16 @@ def build_model(directory: Path) -> SavedModel:
     Raises:
         ModelError: where it describes none that can be built here.
     """
-    values = read_settings(directory)
+    return _build(directory, read_settings(directory))
+
+
+def _build(directory: Path, values: dict[str, Any], most_blocks: int | None = None) -> SavedModel:
+    """The model of these settings; its crisp decoder may have so many blocks, where their number is in doubt."""
     try:
         settings, frame = from_dict(ModelConfig, values["model"]), FrameFormat(**values["frame"])
-        decoder = values.get("decoder")
+        decoder = None if values.get("decoder") is None else from_dict(CrispConfig, values["decoder"])
+        if decoder is not None and most_blocks is not None and decoder.blocks > most_blocks:
+            raise ValueError(f"its decoder has {decoder.blocks} blocks and {most_blocks} weights")
         return SavedModel(
             network=settings.build(frame),
             name=str(values["name"]),
@@ -123,9 +144,9 @@ def build_model(directory: Path) -> SavedModel:
             sizes=dict(values["sizes"]),
             card=dict(values["card"]),
             kept_reference=path if (path := directory / REFERENCE).is_file() else None,
-            painter=None if decoder is None else from_dict(CrispConfig, decoder).build(frame, settings.code_size),
+            painter=None if decoder is None else decoder.build(frame, settings.code_size),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except Exception as error:  # networks raise almost anything in sizes they were not made for
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         raise ModelError(f"{directory / SETTINGS} describes no model this vbmem can build: {reason}") from error
 
@@ -150,26 +171,39 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
     if saved.reference is None:
         (directory / REFERENCE).unlink(missing_ok=True)
     else:
-        saved.reference.save(directory / REFERENCE)
+        saved.reference.save(directory / REFERENCE, private=False)  # whoever may use the model needs it
     write_atomically(directory / "README.md", render_card(saved.name, saved.network, saved.card).encode())
 
 
 def read_settings(directory: Path) -> dict[str, Any]:
     """What config.json of a model directory says."""
-    from vbmem.models.landed import is_landed, upgraded
+    from vbmem.models.landed import upgraded
+
+    values, checked = _read_config(directory)
+    if not checked:
+        warn_unchecked(path := directory / SETTINGS)
+        with reading(path, ModelError, "a model's settings", SAVE_AGAIN):
+            return upgraded(values, directory)
+    if (version := values.get("version")) != VERSION:
+        raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
+    return values
+
+
+def _read_config(directory: Path) -> tuple[dict[str, Any], bool]:
+    """config.json as it is, and whether it carries a checksum, as all do but landed ones."""
+    from vbmem.models.landed import is_landed
 
     path = directory / SETTINGS
     if not path.is_file():
         raise ModelError(f"{directory} holds no model or run: it has no config.json")
     with reading(path, ModelError, "a model's settings", SAVE_AGAIN):
-        values = json.loads(path.read_text())
+        values = parse_json(content := path.read_bytes())
         if is_landed(values):
-            return upgraded(values, directory)
+            return values, False
         if values.get("format") != FORMAT:
             raise ValueError(f"it was not saved by vbmem, whose format is {FORMAT!r}")
-    if (version := values.get("version")) != VERSION:
-        raise ModelError(f"{directory} has version {version}, this vbmem reads {VERSION}; upgrade vbmem")
-    return values
+        check_checksum(content)
+    return values, True
 
 
 def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:
@@ -189,32 +223,39 @@ def write_settings(directory: Path, saved: SavedModel, **more: Any) -> None:
     }
     if saved.painter is not None:
         values["decoder"] = saved.painter.settings
-    write_json(directory / SETTINGS, values)
+    write_checked_json(directory / SETTINGS, values)
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:
     """The tensors of a model directory, on the CPU."""
-    from vbmem.models.landed import LANDED_WEIGHTS, PREFIX
+    from vbmem.models import landed
 
-    path, prefix = directory / WEIGHTS, ""
-    if not path.is_file() and (directory / LANDED_WEIGHTS).is_file():
-        path, prefix = directory / LANDED_WEIGHTS, PREFIX
-    return {name.removeprefix(prefix): tensor for name, tensor in _read(path).items()}
+    if not (directory / WEIGHTS).is_file() and (directory / landed.RUN_WEIGHTS).is_file():
+        return _read(directory, landed.RUN_WEIGHTS, landed.RUN_FORMAT, landed.RUN_PREFIX)
+    return _read(directory, WEIGHTS)
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _read(directory: Path, name: str, landed_format: str = "pt", landed_prefix: str = "") -> dict[str, Tensor]:
+    """A file of weights. One without a checksum belongs to a config.json without one, which has been warned of."""
+    path = directory / name
     if not path.is_file():
         raise ModelError(f"{path} is missing; {SAVE_AGAIN}, or train at least an epoch of the run")
     with reading(path, ModelError, "a model's weights", SAVE_AGAIN):
-        return read_tensors(path, "cpu")[0]
+        tensors, metadata = read_tensors(path, "cpu")
+        if metadata.get("format") == landed_format and not _read_config(directory)[1]:
+            return {key.removeprefix(landed_prefix): tensor for key, tensor in tensors.items()}
+        check_format(metadata, WEIGHTS_FORMAT)
+        return {key.removeprefix(PREFIX): tensor for key, tensor in tensors.items()}
 
 
 def write_weights(
     directory: Path, tensors: dict[str, Tensor], dtype: torch.dtype = torch.float32, name: str = WEIGHTS
 ) -> None:
     """Write model.safetensors, or another file of weights, floating-point numbers in the given precision."""
-    stored = {key: tensor.to(dtype) if tensor.is_floating_point() else tensor for key, tensor in tensors.items()}
-    write_tensors(directory / name, stored, {"format": "pt"})
+    stored = {
+        PREFIX + key: tensor.to(dtype) if tensor.is_floating_point() else tensor for key, tensor in tensors.items()
+    }
+    write_tensors(directory / name, stored, {"format": WEIGHTS_FORMAT})
 
 
 def facts_of_training(run: dict[str, Any], bound: float | None) -> dict[str, Any]:

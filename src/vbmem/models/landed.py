@@ -1,25 +1,30 @@
-"""The one reader of what vbmem 0.1 wrote: model directories of version 1, and runs with their best.safetensors."""
+"""The one reader of models that vbmem 0.4 and before wrote, without checksums: model directories of versions 1 and 2,
+and runs of the time of version 1, with their best.safetensors."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from vbmem.files import read_tensors
+from vbmem.checksums import NAME
+from vbmem.files import parse_json, read_tensors
 from vbmem.models.base import EpisodicModel
-from vbmem.models.directory import FORMAT, digest, facts_of_training
+from vbmem.models.directory import digest, facts_of_training
 
-LANDED_WEIGHTS, PREFIX = "best.safetensors", "model."  # of a run; every tensor's name begins with the prefix
+FORMAT = "vbmem.model"
+# Of a run: its weights, their format, and what every tensor's name begins with.
+RUN_WEIGHTS, RUN_FORMAT, RUN_PREFIX = "best.safetensors", "vbmem.checkpoint", "model."
 
 
 def is_landed(values: dict[str, Any]) -> bool:
-    """Whether config.json is that of a model of version 1 or of a run of its time, which had no format."""
+    """Whether config.json is that of a model of version 1 or 2, or of a run of version 1, which had no format."""
     if "format" in values:
-        return bool(values["format"] == FORMAT and values.get("version") == 1)
+        return bool(values["format"] == FORMAT and values.get("version") in (1, 2) and NAME not in values)
     return {"data", "model", "frame", "stages"} <= values.keys()
 
 
 def upgraded(values: dict[str, Any], directory: Path) -> dict[str, Any]:
     """The same settings by the names of this version."""
+    if values.get("version") == 2:
+        return values
     return _upgraded_model(values) if "format" in values else _upgraded_run(values, directory)
 
 
@@ -37,9 +42,9 @@ def _upgraded_run(values: dict[str, Any], directory: Path) -> dict[str, Any]:
     """The name was that of the directory, and the bound stood beside the weights."""
     described = {name: values[name] for name in ("model", "frame", "data", "seed")}
     training = {name: value for name, value in values.items() if name not in described}
-    path, bound = directory / LANDED_WEIGHTS, None
+    path, bound = directory / RUN_WEIGHTS, None
     if path.is_file():
-        bound = json.loads(read_tensors(path, "cpu")[1]["progress"])["best"]
+        bound = parse_json(read_tensors(path, "cpu")[1]["progress"])["best"]
     return {
         "name": directory.resolve().name,
         **described,

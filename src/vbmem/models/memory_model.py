@@ -40,7 +40,8 @@ class MemoryModel(CodedModel):
         self.content_size = content_size
         self.memory = memory
         self.memory.warns = False
-        self.waits = memory.prior(torch.zeros(())).joint  # for the best rotation of its weights
+        # For the best rotation of its weights, where q(M, b) is one matrix of factors and a location.
+        self.waits = memory.located and not memory.factorised and memory.layout[1] > 0
         self.iterations = config.iterations or self.memory.default_iterations
         self.start = config.start
         self.own_head: CodeHead | None = None

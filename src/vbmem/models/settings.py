@@ -236,8 +236,12 @@ def _of_type(hint: Any, value: Any) -> Any:
     match value:
         case dict():
             # Of an optional one, that which is not None.
-            kind: Any = next(filter(is_dataclass, (hint, *get_args(hint))))
+            kind: Any = next(filter(is_dataclass, (hint, *get_args(hint))), None)
+            if kind is None:
+                raise ValueError(f"expected {hint}, got {value!r}")
             return from_dict(kind, value)
         case list() | tuple():
+            if not get_args(hint):
+                raise ValueError(f"expected {hint}, got {value!r}")
             return tuple(_of_type(get_args(hint)[0], item) for item in value)
     return value

@@ -131,8 +131,8 @@ def as_text(found: Json | None, form: str) -> str:
     return f"{found['mean']:{form}}" + (f" ± {found['std']:.1f}" if found["std"] is not None else "")
 
 
-def _rounded(bound: float) -> float | None:
-    return round(bound, 1) if math.isfinite(bound) else None  # JSON has no infinity
+def _rounded(bound: float | None) -> float | None:
+    return None if bound is None or not math.isfinite(bound) else round(bound, 1)  # JSON has no infinity
 
 
 def _train_quietly(run: Run, config: RunConfig, run_dir: Path, **rest: Any) -> Json:

@@ -81,7 +81,11 @@ def as_model(saved: SavedModel) -> Model:
     """A saved memory model, as a person uses it."""
     network = saved.network
     assert isinstance(network, MemoryModel)
-    return Model(**_fields(saved), memory=network.scaled_memory().resize(**saved.sizes))
+    try:
+        memory = network.scaled_memory().resize(**saved.sizes)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{saved.name} has a memory of sizes that cannot be: {error}") from error
+    return Model(**_fields(saved), memory=memory)
 
 
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> SavedModel:

@@ -8,16 +8,17 @@ import json
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 import torch
 from torch import Tensor
 
 from vbmem.errors import CheckpointError
-from vbmem.files import read_tensors, reading, write_tensors
+from vbmem.files import check_format, parse_json, read_tensors, reading, warn_unchecked, write_tensors
 
-FORMAT = "vbmem.checkpoint"
+FORMAT, LANDED = "vbmem.checked-checkpoint", "vbmem.checkpoint"
 Tensors = dict[str, Tensor]
-Groups = dict[str, Tensors]  # in the file, a tensor's name begins with that of its group and a dot
+Groups = dict[str, Tensors]  # in the file, a tensor's name begins with that of its group and a colon
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Progress:
 
 
 def save_checkpoint(path: Path, groups: Groups, progress: Progress) -> None:
-    tensors = {f"{group}.{name}": tensor for group, named in groups.items() for name, tensor in named.items()}
+    tensors = {f"{group}: {name}": tensor for group, named in groups.items() for name, tensor in named.items()}
     write_tensors(path, tensors, {"format": FORMAT, "progress": json.dumps(asdict(progress))})
 
 
@@ -46,11 +47,16 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> tuple[Gro
     groups: Groups = defaultdict(dict)
     with reading(path, CheckpointError, "a checkpoint of this vbmem", "begin a new run"):
         tensors, metadata = read_tensors(path, device)
-        if metadata.get("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT!r}")
-        progress = Progress(**json.loads(metadata["progress"]))
+        if not (is_landed := metadata.get("format") == LANDED):
+            check_format(metadata, FORMAT)
+        progress = Progress(**parse_json(metadata["progress"]))
+        for name, kind in get_type_hints(Progress).items():
+            if type(value := getattr(progress, name)) is not int and not isinstance(value, kind):
+                raise ValueError(f"{name} is {value!r}")
+    if is_landed:
+        warn_unchecked(path)
     for key, tensor in tensors.items():
-        group, _, name = key.partition(".")
+        group, _, name = key.partition("." if is_landed else ": ")
         groups[group][name] = tensor
     return groups, progress
 

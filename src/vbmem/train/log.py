@@ -28,7 +28,7 @@ class RunLog:
 
     def event(self, kind: str, epoch: int, **values: Any) -> None:
         with self.path.open("a") as file:
-            file.write(json.dumps({"event": kind, "epoch": epoch, **values}) + "\n")
+            file.write(json.dumps(_as_json({"event": kind, "epoch": epoch, **values}), allow_nan=False) + "\n")
         if self._board is not None:
             for part, numbers in values.items():
                 if isinstance(numbers, dict):
@@ -38,6 +38,13 @@ class RunLog:
     def close(self) -> None:
         if self._board is not None:
             self._board.close()
+
+
+def _as_json(value: Any) -> Any:
+    """With null in the place of NaN and infinity, which JSON has not."""
+    if isinstance(value, dict):
+        return {name: _as_json(part) for name, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _epoch_of(line: str) -> float:

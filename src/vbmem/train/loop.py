@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
-from vbmem.files import reading
+from vbmem.files import PARTIAL, reading
 from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import write_weights
 from vbmem.models.trainable import Trainable
@@ -21,11 +21,13 @@ from vbmem.train.batch_norm import FreshStatistics
 from vbmem.train.checkpoint import Progress, Tensors, load_checkpoint, random_tensors, restore_random, save_checkpoint
 from vbmem.train.evaluation import Evaluation
 from vbmem.train.interrupt import StoppedBetweenSteps, deferred_interrupt
+from vbmem.train.lock import DirectoryLock
 from vbmem.train.log import Display, RunLog
 from vbmem.train.runs import make_model, make_source, read_run, write_run
 from vbmem.train.settings import RunConfig
 from vbmem.train.step import TrainingStep
 
+CHECKPOINT = "last.safetensors"
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
 SAVE_EVERY = 60.0  # seconds a crash may cost
 BAD_STEPS_IN_A_ROW = 20
@@ -52,6 +54,20 @@ class Trainer:
     ) -> None:
         self.config, self.run_dir, self.device = config, run_dir, device
         self.console = console or Console()
+        path = run_dir / CHECKPOINT
+        if resume and not path.is_file():
+            raise CheckpointError(f"there is no checkpoint {path}; train first, or check the directory")
+        self._lock = DirectoryLock(run_dir)
+        try:
+            if not resume and path.exists():
+                raise CheckpointError(f"{run_dir} holds a run already; resume it, or choose another directory")
+            self._prepare(images, resume)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _prepare(self, images: ImageSet, resume: bool) -> None:
+        config, device = self.config, self.device
         self.model = self._make(images)
         if device.type == "cuda":
             self.model.compile_parts()
@@ -63,8 +79,6 @@ class Trainer:
         self._best: Tensors = {}  # weights with the best validation bound
         if resume:
             self._restore()
-        elif (run_dir / "last.safetensors").exists():
-            raise CheckpointError(f"{run_dir} holds a run already; resume it, or choose another directory")
         else:
             self._open_stage()
         self._claim_directory()
@@ -86,6 +100,13 @@ class Trainer:
 
     def run(self) -> float:
         """Train to the end; the best validation bound per frame of the last stage."""
+        self._lock.acquire()
+        try:
+            return self._run()
+        finally:
+            self._lock.release()
+
+    def _run(self) -> float:
         log = RunLog(self.run_dir, self.progress.epoch)
         display = Display(self.console, self.source.batches_per_epoch)
         with closing(log), display, deferred_interrupt() as self._stop_if_pressed:
@@ -226,11 +247,11 @@ class Trainer:
             "random": random_tensors(self.device),
             **self.step.tensors(),
         }
-        save_checkpoint(self.run_dir / "last.safetensors", groups, self.progress)
+        save_checkpoint(self.run_dir / CHECKPOINT, groups, self.progress)
         self._saved = time.monotonic()
 
     def _restore(self) -> None:
-        path, pictures = self.run_dir / "last.safetensors", self.progress.pictures
+        path, pictures = self.run_dir / CHECKPOINT, self.progress.pictures
         groups, self.progress = load_checkpoint(path, self.device)
         if not self._has_same_settings():
             raise CheckpointError(f"{self.run_dir} was trained with other settings; resume with the same ones")
@@ -238,17 +259,14 @@ class Trainer:
             self.model.load_state_dict(groups["model"])
         if self.progress.pictures != pictures:
             raise CheckpointError(f"{self.run_dir} was trained on other pictures; bring those back, or begin a new run")
-        self._open_stage()
-        self.step.restore(groups)
-        self._best = groups["best"]
-        restore_random(groups["random"], self.device)
+        with reading(path, CheckpointError, "a checkpoint of this model", "begin a new run"):
+            self._open_stage()
+            self.step.restore(groups)
+            self._best = groups["best"]
+            restore_random(groups["random"], self.device)
 
     def _claim_directory(self) -> None:
         """Write everything a run writes, once, before training: a full or read-only disk shows now."""
-        try:
-            self.run_dir.mkdir(parents=True, exist_ok=True)
-            for leftover in self.run_dir.glob(".*.partial"):  # of a process that was killed while writing
-                leftover.unlink()
-            self._save()
-        except OSError as error:
-            raise OSError(f"cannot write checkpoints to {self.run_dir}: {error.strerror or error}") from error
+        for leftover in self.run_dir.glob(PARTIAL):
+            leftover.unlink()
+        self._save()
