@@ -1,7 +1,9 @@
 """One thread a process: the tensors are tiny, and `pytest -n auto` already fills the cores."""
 
+import multiprocessing
 import os
 import sys
+from multiprocessing import forkserver
 
 import pytest
 import torch
@@ -26,6 +28,17 @@ def run(monkeypatch, capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """Makes processes that need not import torch anew, nor what else is slow to load."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["train.runs", "torch._dynamo", "sklearn.datasets", "sklearn.metrics"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", ":".join(sys.path))
+        forkserver.ensure_running()
+    return context
 
 
 @pytest.fixture(params=["os.fsync", "pathlib.Path.replace"])

@@ -1,6 +1,5 @@
 """Whatever kills a run, it can be resumed, and then ends as if it had never been killed."""
 
-import multiprocessing
 import os
 import random
 import signal
@@ -18,16 +17,6 @@ from vbmem.train.checkpoint import load_checkpoint
 
 KILLS = 7
 EPOCHS = 25
-
-
-@pytest.fixture(scope="module")
-def processes():
-    """Makes processes that need not import torch anew."""
-    context = multiprocessing.get_context("forkserver")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", ":".join(sys.path))
-        context.set_forkserver_preload(["train.runs", "torch._dynamo"])
-        yield context
 
 
 def test_a_killed_run_can_always_be_resumed(tmp_path, processes):
