@@ -1,4 +1,7 @@
-"""One thread a process: the tensors are tiny, and `pytest -n auto` already fills the cores."""
+"""One thread a process: the tensors are tiny, and `pytest -n auto` already fills the cores.
+
+Nothing here loads torch: the process that hands out the tests to others does without.
+"""
 
 import multiprocessing
 import os
@@ -6,12 +9,16 @@ import sys
 from multiprocessing import forkserver
 
 import pytest
-import torch
 
 from vbmem import cli
 
-torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the processes that tests start
+LONG = ("tests/test_examples.py", "tests/app/test_browser.py", "tests/test_documents.py")
+
+
+def pytest_collection_modifyitems(items):
+    """What takes long comes first, lest one worker be left with it when the others have nothing more to do."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture
