@@ -15,10 +15,12 @@ frames at all: S_vv = S_vz~ V_h'. Logarithms of theta are in bits here, since ex
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,6 +77,34 @@ def over_blocks(function: Callable[..., Tensor], size: int, *frames: Tensor | No
         whole[..., begin : begin + size] = part
     assert whole is not None
     return whole
+
+
+def bound_of_codes(
+    codes: Tensor, state: MemoryState, addresses: Addresses, prior: Prior, code_var: Tensor | None = None
+) -> Bound:
+    """`engine.bound_of_codes`, in blocks where there are several."""
+    if not (in_blocks(codes, state, prior) and plain(addresses, code_var)):
+        return engine.bound_of_codes(codes, state, addresses, prior, code_var)
+    size = block_size(state.row_mean.shape[-3], state.rows, codes.shape[-1])
+
+    def block(begin: int) -> tuple[Statistics, Tensor, Tensor | None]:
+        part = slice(begin, begin + size)
+        theirs = replace(
+            addresses,
+            assignment=addresses.assignment[..., part, :],
+            weight_mean=addresses.weight_mean[..., part, :, :],
+        )
+        var = None if code_var is None else code_var[..., part, :]
+        sums, kl_assignments, entropies = engine.sums_of_codes(codes[..., part, :], theirs, prior, var)
+        return sums.to(torch.float64), kl_assignments.double(), None if entropies is None else entropies.double()
+
+    def added(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(None if a is None else a + b for a, b in zip(mine, theirs, strict=True))
+
+    sums, kl_assignments, entropies = functools.reduce(added, side_by_side(block, range(0, codes.shape[-2], size)))
+    sums, kl_assignments = sums.to(codes.dtype), kl_assignments.to(codes)
+    entropies = None if entropies is None else entropies.to(codes)
+    return engine.bound_of_sums(sums, state, kl_assignments, addresses.weight_cov, prior, entropies)
 
 
 class LocalPass:
