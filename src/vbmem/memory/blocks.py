@@ -141,8 +141,7 @@ class LocalPass:
             assert self._projection is not None
             ours = self._projection.statistics(self._moments, self.prior)
             sums = ours if sums is None else sums + ours
-        assert sums is not None
-        return sums
+        return Statistics.none(self.state, self.prior) if sums is None else sums
 
     def bound(self, sums: Statistics, state: MemoryState) -> Bound:
         """Of all frames so far, whose statistics these are, with the addresses they have and any state; `bounded`."""
