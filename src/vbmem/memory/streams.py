@@ -13,7 +13,7 @@ from vbmem.memory.state import Record
 
 Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
 
-CHUNK = 8192  # frames taken at a time from one big array
+CHUNK = 16384  # frames taken at a time from one big array
 SEED_FRAMES = 4096  # frames of a stream among which its seeds are chosen
 NO_CHUNKS = "the stream holds no chunks; an episode needs at least one frame"
 RE_ITERABLE = "every iteration needs them all; give a list, an array, or a function that returns a fresh iterator"
