@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 
 from memory.zoo import MEMORIES, Sizes, make_problem, normal
-from vbmem.memory import GaussianMemory, MixtureMemory, TreeMemory, blocks, shards, streams, writing
+from vbmem.memory import GaussianMemory, MixtureMemory, TreeMemory, WrittenMemory, blocks, shards, streams, writing
+from vbmem.memory import known as known_of
 from vbmem.memory.starting import Start
 from vbmem.memory.state import TensorRecord
 
@@ -34,6 +35,7 @@ def in_small_pieces(set_attribute: Callable[[Any, str, Any], None] = setattr) ->
     set_attribute(writing, "SEED_FRAMES", 9)
     set_attribute(streams, "CHUNK", 5)
     set_attribute(shards, "CHUNK", 5)
+    set_attribute(known_of, "FRAMES", 4)
     set_attribute(blocks, "block_size", lambda *sizes: 4)
 
 
@@ -55,6 +57,15 @@ def cases(write: Callable[..., Any], fit: Callable[..., Any], names: Iterable[st
         fitted = fit(memory, normal(17, 4, seed=3), iterations=6, generator=torch.Generator().manual_seed(8), **how)
         found[f"fit {name}"] = {key: torch.as_tensor(value) for key, value in fitted.scales.items()}
     return found
+
+
+def known(name: str, share: Callable[[torch.Tensor], Any] = lambda codes: codes, **how: Any) -> dict[str, torch.Tensor]:
+    """All that a memory written from a stream knows."""
+    problem = make_problem(name, MANY)
+    written = WrittenMemory.write_stream(problem.memory, share(problem.codes), 3, start=problem.state, **how)
+    assert written.sums is not None
+    tensors = written.choice.tensors() | written.sums.tensors() | written.state.tensors()
+    return tensors | {"frames": torch.tensor(written.frames)}
 
 
 def together(group: dist.ProcessGroup, split: list[int]) -> dict[str, Any]:
@@ -90,6 +101,8 @@ def together(group: dist.ProcessGroup, split: list[int]) -> dict[str, Any]:
         "followed": states[-1].tensors(),
         "continued": memory.write_stream(mine(codes), 2, states[1], group=group).tensors(),
         "shared": memory.write_stream(share, 4, problem.state, group=group).tensors(),
+        "known mixture": known("mixture", mine, group=group),
+        "known tree": known("tree", mine, group=group),
         "few": memory.write_stream(few, 4, problem.state, group=group).tensors(),  # fewer than processes
     }
 

@@ -36,7 +36,8 @@ def assert_all_write_what_one_writes(group: list[Found], alone: Found) -> None:
     assert set(alone) <= set(group[0])
     problem = make_problem("mixture", ranks.MANY)
     few = problem.memory.write_stream(problem.codes[:2], 4, problem.state)
-    particular = {"followed": alone["mixture"], "continued": alone["mixture"], "shared": alone["mixture"], "few": few}
+    particular = dict.fromkeys(("followed", "continued", "shared"), alone["mixture"]) | {"few": few}
+    particular |= {"known mixture": ranks.known("mixture"), "known tree": ranks.known("tree")}
     for case, expected in (alone | particular).items():
         tolerance = 1e-5 if case == "float32" else 1e-8
         for here in group:

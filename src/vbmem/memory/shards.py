@@ -108,6 +108,15 @@ class ShardedStream(Stream):
             raise
         return self._sum(mine)
 
+    def gathered(self, rows: Tensor) -> Tensor:
+        counts = torch.zeros(len(self.counts), dtype=torch.int64)
+        counts[self.rank] = len(rows)
+        (counts,) = self._sum((counts,))
+        begin = int(counts[: self.rank].sum())
+        table = rows.new_zeros(int(counts.sum()), rows.shape[-1])
+        table[begin : begin + len(rows)] = rows
+        return self._sum((table,))[0]
+
     def agreed(self, record: Record) -> Record:
         """What the first process has."""
         shared = self._of_first(*record.tensors().values())

@@ -60,6 +60,10 @@ class Stream:
         """Sums over all frames, of which `act` makes those of this process, and `none` are those of no frames."""
         return act()
 
+    def gathered(self, rows: Tensor) -> Tensor:
+        """The rows [n, m] of all processes, one after the other."""
+        return rows
+
     def agreed(self, record: Record) -> Record:
         """What all processes are to have alike."""
         return record
