@@ -53,6 +53,20 @@ def test_separate_clusters_are_found():
     assert np.allclose(mixture.weights_.sum(), 1)
 
 
+def test_samples_in_chunks_give_what_all_at_once_give(monkeypatch):
+    X, _ = low_rank(300)
+
+    def everything():
+        mixture = MemoryMixture(4, 2, random_state=0).fit(X)
+        found = mixture.predict(X), mixture.labels_, mixture.predict_proba(X), mixture.score_samples(X)
+        return [*found, mixture.transform(X), mixture.means_]
+
+    expected = everything()
+    monkeypatch.setattr("vbmem.sklearn.search.CHUNK", 70)
+    for found, wanted in zip(everything(), expected, strict=True):
+        assert np.allclose(found, wanted, rtol=1e-7, atol=1e-7)
+
+
 def test_clusters_that_overlap_in_space_are_told_apart_by_their_subspaces():
     X, labels = low_rank(1300)
     X_new = X[800:]
