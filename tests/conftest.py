@@ -1,15 +1,24 @@
-"""One thread a process: the tensors are tiny, and `pytest -n auto` already fills the cores."""
+"""One thread a process: the tensors are tiny, and `pytest -n auto` already fills the cores.
 
+Nothing here loads torch: the process that hands out the tests to others does without.
+"""
+
+import multiprocessing
 import os
 import sys
+from multiprocessing import forkserver
 
 import pytest
-import torch
 
 from vbmem import cli
 
-torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the processes that tests start
+LONG = ("tests/test_examples.py", "tests/app/test_browser.py", "tests/test_documents.py")
+
+
+def pytest_collection_modifyitems(items):
+    """What takes long comes first, lest one worker be left with it when the others have nothing more to do."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture
@@ -26,6 +35,17 @@ def run(monkeypatch, capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """Makes processes that need not import torch anew, nor what else is slow to load."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["train.runs", "torch._dynamo", "sklearn.datasets", "sklearn.metrics"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", ":".join(sys.path))
+        forkserver.ensure_running()
+    return context
 
 
 @pytest.fixture(params=["os.fsync", "pathlib.Path.replace"])

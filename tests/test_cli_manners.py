@@ -133,21 +133,32 @@ def test_a_closed_pipe_is_no_error_to_report_even_for_short_answers():
 # --- Start-up -------------------------------------------------------------------------------------------------------
 
 HEAVY = ["torch", "sklearn", "gradio", "matplotlib", "numpy", "PIL"]
+# Each command line in a copy of a process that has loaded what all of them need.
 LOADED = f"""
-import sys
-from vbmem.cli import main
+import os, sys
+import rich.markup, rich.table, tyro
+from vbmem import cli
+from vbmem.commands import find_commands
 
-sys.argv = ["vbmem", *sys.argv[1:]]
-try:
-    main()
-finally:
-    sys.exit(f"loaded {{loaded}}" if (loaded := [name for name in {HEAVY} if name in sys.modules]) else 0)
+find_commands()
+
+def loads(line):
+    if copy := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+    sys.argv = ["vbmem", *line.split()]
+    try:
+        cli.main()
+    finally:
+        heavy = [name for name in {HEAVY} if name in sys.modules]
+        os.write(2, f"{{line}} loaded {{heavy}}".encode() if heavy else b"")
+        os._exit(bool(heavy))
+
+sys.exit(any([loads(line) for line in sys.argv[1:]]))
 """
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_help_and_argument_errors_load_nothing_heavy():
+    lines = [
         "--help",
         "--version",
         *(f"--completion {shell}" for shell in ("bash", "zsh", "fish")),
@@ -161,10 +172,8 @@ finally:
         "train",
         "train no-such-preset",
         "train digits-mixture --no-such-option",
-    ],
-)
-def test_help_and_argument_errors_load_nothing_heavy(arguments):
-    result = python("-c", LOADED, *arguments.split())
+    ]
+    result = python("-c", LOADED, *lines)
     assert result.returncode == 0, result.stderr
 
 
@@ -176,14 +185,27 @@ def test_the_version_takes_under_four_tenths_of_a_second():
     assert used < 0.4
 
 
-@pytest.mark.parametrize("package", ["vbmem", "vbmem.data", "vbmem.pretrained", "vbmem.models", "vbmem.train"])
-def test_a_package_offers_what_its_stub_lists_and_loads_torch_only_for_it(package):
-    listing = f"import sys, {package} as p; print(*dir(p)); assert 'torch' not in sys.modules; from {package} import *"
-    result = python("-c", f"{listing}; assert set(p.__all__) <= set(globals())")
+LAZY = ["vbmem", "vbmem.data", "vbmem.pretrained", "vbmem.models", "vbmem.train"]
+OFFERED = f"""
+import sys
+from importlib import import_module
+
+for name in {LAZY}:
+    print(*dir(import_module(name)))
+    assert "torch" not in sys.modules, name
+for name in {LAZY}:
+    exec(f"from {{name}} import *", offered := {{}})
+    assert set(import_module(name).__all__) <= set(offered), name
+"""
+
+
+def test_packages_offer_what_their_stubs_list_and_load_torch_only_for_it():
+    result = python("-c", OFFERED)
     assert result.returncode == 0, result.stderr
-    stub = Path(str(import_module(package).__file__)).with_suffix(".pyi")
-    names: Any = ast.parse(stub.read_text()).body[-1]
-    assert result.stdout.split() == sorted(ast.literal_eval(names.value))
+    for package, listed in zip(LAZY, result.stdout.splitlines(), strict=True):
+        stub = Path(str(import_module(package).__file__)).with_suffix(".pyi")
+        names: Any = ast.parse(stub.read_text()).body[-1]
+        assert listed.split() == sorted(ast.literal_eval(names.value)), package
 
 
 # --- Colours --------------------------------------------------------------------------------------------------------
@@ -202,13 +224,13 @@ def test_a_pipe_gets_no_colours(run):
 @pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_a_terminal_gets_colours_unless_it_wants_none(env, coloured):
     ours, theirs = pty.openpty()
-    arguments = [sys.executable, "-m", "vbmem", "evaluate", "nowhere"]
+    arguments = [sys.executable, "-m", "vbmem", "elephant"]
     with subprocess.Popen(arguments, stderr=theirs, env=PIPED | {"TERM": "xterm-256color"} | env) as process:
         process.wait(120)
     os.close(theirs)
     told = os.read(ours, 10_000).decode()
     os.close(ours)
-    assert "there is no model 'nowhere'" in told
+    assert "there is no command 'elephant'" in told
     assert bool(COLOUR.search(told)) == coloured
 
 

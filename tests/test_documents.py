@@ -8,13 +8,13 @@ blocks, and of indented ones outside the site, are put through the parser of the
 from __future__ import annotations
 
 import functools
-import json
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlparse
@@ -23,6 +23,7 @@ import pytest
 import tyro
 from markdown.extensions.toc import slugify
 
+from pages import Step, run_page
 from vbmem.commands import find_commands
 
 ROOT = Path(__file__).parents[1]
@@ -31,17 +32,6 @@ SITE = sorted(page for page in DOCS.rglob("*.md") if DOCS / "results" not in pag
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "results").rglob("*.md")), *SITE]
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WIDEST = 88  # columns of code that fit a page of the site
-
-RUNNER = """
-import contextlib, io, json, sys
-blocks, shared = json.load(sys.stdin), {"__name__": "__main__"}
-for line, code, expected, alone in blocks:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile("\\n" * line + code, "the page", "exec"), {"__name__": "__main__"} if alone else shared)
-    if expected is not None and printed.getvalue() != expected:
-        sys.exit(f"line {line}: printed\\n{printed.getvalue()}but the page says\\n{expected}")
-"""
 
 
 class Block(NamedTuple):
@@ -66,19 +56,22 @@ every_script = pytest.mark.parametrize(
 
 
 @every_script
-def test_a_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_a_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path, processes: ForkServerContext) -> None:
     script = []
     found = blocks(page)
     for block, after in zip(found, [*found[1:], None], strict=True):
         if block.language == "python":
             ends = block.line + block.text.count("\n") + 1
-            told = after.text if after and after.language == "text" and after.line <= ends + 2 else None
-            script.append((block.line, block.text, told, page not in SITE))
-    command = [sys.executable, "-W", "error", "-c", RUNNER]
-    result = subprocess.run(
-        command, input=json.dumps(script), cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
+            printed = after.text if after and after.language == "text" and after.line <= ends + 2 else None
+            script.append(Step(block.line, block.text, printed))
+    (folder := tmp_path / "work").mkdir()
+    errors = tmp_path / "errors.txt"
+    process = processes.Process(target=run_page, args=(script, page not in SITE, folder, errors))
+    process.start()
+    process.join(120)
+    if process.exitcode is None:
+        process.kill()
+    assert process.exitcode == 0, errors.read_text()
 
 
 def test_there_is_something_to_run() -> None:

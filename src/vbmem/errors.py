@@ -39,3 +39,7 @@ class CheckpointError(VbmemError, ValueError):
 
 class TrainingError(VbmemError, RuntimeError):
     """Training cannot go on."""
+
+
+class GroupError(VbmemError, RuntimeError):
+    """Another process that this one works together with failed or was lost."""

@@ -22,7 +22,8 @@ def everything(problem, mask=None):
     written, addresses = memory.write(codes, 4, state, mask)
     settled, last = memory.write(codes, 6, state, mask, tol=1e-3)
     sums, local = memory.local_step(state, codes, mask)
-    found = [written, addresses, settled, last, sums, local, memory.address(state, codes, mask)]
+    bounds = [memory.bound(codes, state, addresses), memory.bound(codes, state, addresses, torch.full_like(codes, 0.3))]
+    found = [written, addresses, settled, last, sums, local, *bounds, memory.address(state, codes, mask)]
     found += [memory.log_predictive(state, codes), memory.log_densities(state, codes)]
     found += [memory.local_bound(state, codes), memory.local_bound(state, codes, torch.full_like(codes, 0.3))]
     return found
@@ -129,6 +130,7 @@ class Largest(TorchDispatchMode):
 def test_nothing_grows_with_frames_and_clusters_but_what_is_returned(name, in_small_blocks):
     problem = make_problem(name, Sizes(frames=160, part_size=4, rows=2, clusters=30))
     memory, state, codes = problem.memory, problem.state, problem.codes
+    addresses = memory.address(state, codes)
     in_small_blocks(16)
     with one_thread():  # a dispatch mode sees its own thread only
         threads._local.threads = 1
@@ -137,6 +139,7 @@ def test_nothing_grows_with_frames_and_clusters_but_what_is_returned(name, in_sm
             lambda: memory.local_step(state, codes),
             lambda: memory.log_predictive(state, codes),
             lambda: memory.local_bound(state, codes),
+            lambda: memory.bound(codes, state, addresses, torch.full_like(codes, 0.3)),
             lambda: memory.first_state(codes, "kmeans"),
         ):
             with Largest() as largest:

@@ -42,7 +42,7 @@ def given_weights(codes: Tensor, mean: Tensor, cov: Tensor, weights: Tensor) -> 
 
 def quadrature(codes: Tensor, mean: Tensor, cov: Tensor, rows: int) -> Tensor:
     """log E_w N(z; R~'w~, t(w) I) on a grid, [H, T]."""
-    axis = torch.linspace(-8, 8, {1: 4001, 2: 321}[rows], dtype=torch.float64)
+    axis = torch.linspace(-8, 8, {1: 4001, 2: 161}[rows], dtype=torch.float64)
     weights = torch.cartesian_prod(*[axis] * rows).reshape(-1, rows)
     log_prior = -0.5 * (weights.square() + math.log(2 * math.pi)).sum(-1) + rows * (axis[1] - axis[0]).log()
     return (given_weights(codes, mean, cov, weights) + log_prior).logsumexp(-1)

@@ -35,11 +35,6 @@ every_noise = pytest.mark.parametrize("noise", ["global", "feature", "cluster"])
 UNITS = torch.tensor([1, 2, 0.5, 1, 1, 3.0], dtype=torch.float64)
 
 
-def total(memory, state, codes):
-    _, local = memory.local_step(state, codes)
-    return float((local - memory.divergence(state)).sum() + log_noise_prior(memory))
-
-
 @every_kind
 @every_noise
 @pytest.mark.parametrize("codes", ["one episode", "copies", "several episodes"])
@@ -53,9 +48,9 @@ def test_every_step_raises_the_bound(kind, noise, codes, relevance):
     state = memory.first_state(data, generator=seeded())
     previous = -float("inf")
     for _ in range(12):
-        now = total(memory, state, data)
+        sums, local = memory.local_step(state, data)
+        now = float((local - memory.divergence(state)).sum() + log_noise_prior(memory))
         assert now >= previous - 1e-8 * (1 + abs(now))
-        sums, _ = memory.local_step(state, data)
         state = memory.global_step(state, sums)
         memory, state = refit(memory, state, sums, relevance=relevance)
         state = expansion.expand(sums, state, memory.prior(state.row_mean))

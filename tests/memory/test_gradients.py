@@ -101,7 +101,7 @@ def test_a_converged_write_is_a_stationary_point_of_the_bound(name):
     """The gradient for every parameter of q vanishes (covariances: its symmetric part; q(s): for its logits)."""
     problem = make_problem(name, Sizes(frames=5, part_size=3, rows=2, clusters=2))
     memory, codes = problem.memory, problem.codes
-    state, _ = memory.write(codes, 400, problem.state)
+    state, _ = memory.write(codes, 300, problem.state)
     addresses = memory.address(state, codes)
 
     state = state.map(lambda t: t.clone().requires_grad_())

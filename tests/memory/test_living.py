@@ -35,6 +35,17 @@ def bound(written: WrittenMemory, codes: torch.Tensor) -> float:
 
 
 @every_memory
+def test_a_stream_is_known_as_what_is_written_at_once(kind):
+    codes = groups(20)
+    at_once = write(kind, codes)
+    streamed = WrittenMemory.of_stream(at_once.empty, at_once.state, codes.split(7))
+    assert streamed.frames == 20
+    close(streamed.sums, at_once.sums)
+    for name, tensor in at_once.choice.tensors().items():
+        close(streamed.choice.tensors()[name], tensor)
+
+
+@every_memory
 def test_the_sums_are_those_of_the_stored_state(kind):
     codes = groups(20)
     written = write(kind, codes)

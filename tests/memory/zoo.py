@@ -139,7 +139,7 @@ def over_sizes(test):
     for corner in CORNERS:
         test = example(corner)(test)
     test = pytest.mark.filterwarnings("ignore:the codes have a mean square")(test)  # a single number may be anything
-    return settings(derandomize=True, deadline=None, max_examples=10, database=None)(given(SIZES)(test))
+    return settings(derandomize=True, deadline=None, max_examples=5, database=None)(given(SIZES)(test))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Whatever kills a run, it can be resumed, and then ends as if it had never been killed."""
 
 import gc
-import multiprocessing
 import os
 import random
 import signal
@@ -20,16 +19,6 @@ from vbmem.train.checkpoint import load_checkpoint
 
 KILLS = 7
 EPOCHS = 25
-
-
-@pytest.fixture(scope="module")
-def processes():
-    """Makes processes that need not import torch anew."""
-    context = multiprocessing.get_context("forkserver")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", ":".join(sys.path))
-        context.set_forkserver_preload(["train.runs", "torch._dynamo"])
-        yield context
 
 
 @pytest.mark.parametrize(("times", "epochs"), [(KILLS, EPOCHS), pytest.param(150, 600, marks=pytest.mark.long)])

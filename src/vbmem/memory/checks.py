@@ -1,6 +1,7 @@
 """Argument checks, made once, at the boundary: one sentence saying what was wrong and what was expected."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -9,12 +10,15 @@ from torch import Tensor
 
 from vbmem.errors import NonFiniteError
 from vbmem.linalg import cholesky, may_wait
-from vbmem.memory.state import MemoryState
+from vbmem.memory.state import MemoryState, Prior
 
 ASYMMETRY = 1e-3  # of a covariance, relative to its largest variance; rounding leaves far less
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+FEWEST = 12  # numbers by which the scale of codes can be told
+FAR = 100  # ratio between the codes' variance and what the prior expects from which on a write warns
 
 
 def check_size(name: str, value: int, least: int = 1) -> int:
@@ -120,9 +124,10 @@ def check_codes(codes: Tensor, code_size: int, mask: Tensor | None = None) -> No
         if mask.device != codes.device:
             raise ValueError(f"codes are on {codes.device} but the mask is on {mask.device}; move one of them")
     if may_wait(codes):
-        finite = codes.isfinite().all(-1)
-        if not bool((finite if mask is None else finite | (mask == 0)).all()):
-            raise NonFiniteError("codes hold NaN or infinity; mask those frames out or mend them first")
+        if not bool(codes.detach().sum().isfinite()):  # a quick look: then all are finite
+            finite = codes.isfinite().all(-1)
+            if not bool((finite if mask is None else finite | (mask == 0)).all()):
+                raise NonFiniteError("codes hold NaN or infinity; mask those frames out or mend them first")
         if mask is not None and not bool((mask >= 0).all() & mask.isfinite().all()):
             raise ValueError("the weights of frames must be finite and not negative")
 
@@ -182,3 +187,22 @@ def check_clusters(clusters: Tensor, shape: tuple[int, ...], count: int) -> None
         )
     if may_wait(clusters) and not bool(((clusters >= 0) & (clusters < count)).all()):
         raise ValueError(f"clusters must lie in 0 .. {count - 1}, got {int(clusters.min())} .. {int(clusters.max())}")
+
+
+def warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
+    """Codes [.., T, C] far larger or smaller than the prior expects are explained as one cluster, or as noise."""
+    if codes.numel() < FEWEST:  # too few to tell
+        return
+    offset = prior.row_mean[..., -1, :].mean(-2, keepdim=True) if prior.located else torch.zeros_like(codes[..., :1, :])
+    squares = (codes - offset).square().mean(-1)
+    found = float(squares.mean() if mask is None else squares[(mask > 0).expand_as(squares)].mean())
+    means = prior.translate(-offset).row_mean.square().mean(-1).sum(-1)
+    spread = (1 / prior.row_precision.diagonal(dim1=-2, dim2=-1)).sum(-1)
+    expected = float(prior.noise_scale + spread.mean() + means.mean())
+    if found > FAR * expected or 0 < found < expected / FAR:
+        warnings.warn(
+            f"the codes have a mean square of {found:.2g}, this memory's prior expects about {expected:.2g}, so they "
+            "will be told apart badly; fit the prior to them with memory.fit_prior(codes), or make the memory with "
+            "for_codes",
+            stacklevel=5,
+        )

@@ -11,7 +11,6 @@ frames are the last dimension, [.., H, K, T], so that every product is a plain m
 """
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -193,16 +192,23 @@ def bound(sums: Statistics, state: MemoryState, addresses: Addresses, prior: Pri
 
 
 def bound_of_sums(
-    sums: Statistics, state: MemoryState, kl_assignments: Tensor, weight_cov: Tensor, prior: Prior
+    sums: Statistics,
+    state: MemoryState,
+    kl_assignments: Tensor,
+    weight_cov: Tensor,
+    prior: Prior,
+    entropies: Tensor | None = None,
 ) -> Bound:
-    """`bound` from what it needs of the addresses: sum_t KL(q(s_t) || p(s)), [..], and Sigma_w, [.., H, K, K]."""
+    """`bound` from what it needs of the addresses: sum_t KL(q(s_t) || p(s)), [..], and Sigma_w, [.., H, K, K]; and of
+    codes with a posterior variance, which is in the statistics: sum_t H(q(z_t)), [..]."""
     rows, clusters = state.rows, state.row_mean.shape[-3]
     _, weight_logdet = inverse_and_logdet(weight_cov, "the covariance of the addressing weights")
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1)[..., :rows].sum(-1)
     kl_rows, kl_locations = kl_memory(state, prior)
+    explained = log_likelihood(sums, state, prior)
     return Bound(
-        log_likelihood=log_likelihood(sums, state, prior),
-        kl_codes=None,
+        log_likelihood=explained if entropies is None else None,
+        kl_codes=None if entropies is None else -entropies - explained,
         kl_assignments=kl_assignments + prior.choice.divergence(clusters, sums.count),
         kl_weights=0.5 * (traces - sums.count * (weight_logdet + rows)).sum(-1),
         kl_rows=kl_rows,
@@ -214,12 +220,16 @@ def bound_of_codes(
     codes: Tensor, state: MemoryState, addresses: Addresses, prior: Prior, code_var: Tensor | None = None
 ) -> Bound:
     """The bound of codes [.., T, C] that are known exactly, or have the posterior variance `code_var`."""
-    exact = bound(statistics(codes, addresses, prior, code_var), state, addresses, prior)
-    if code_var is None:
-        return exact
-    assert exact.log_likelihood is not None
-    entropies = (addresses.assignment.sum(-1) * entropy(code_var)).sum(-1)
-    return replace(exact, log_likelihood=None, kl_codes=-entropies - exact.log_likelihood)
+    sums, kl_assignments, entropies = sums_of_codes(codes, addresses, prior, code_var)
+    return bound_of_sums(sums, state, kl_assignments, addresses.weight_cov, prior, entropies)
+
+
+def sums_of_codes(
+    codes: Tensor, addresses: Addresses, prior: Prior, code_var: Tensor | None = None
+) -> tuple[Statistics, Tensor, Tensor | None]:
+    """All that the bound needs of the frames, as `bound_of_sums` takes it: sums over them."""
+    entropies = None if code_var is None else (addresses.assignment.sum(-1) * entropy(code_var)).sum(-1)
+    return statistics(codes, addresses, prior, code_var), prior.choice.kl(addresses.assignment), entropies
 
 
 def kl_memory(state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor]:

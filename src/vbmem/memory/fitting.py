@@ -3,10 +3,8 @@ closed form to what maximises the bound, in turn with the two steps of a write (
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
@@ -17,12 +15,15 @@ from torch import Tensor
 from vbmem.memory import engine, expansion
 from vbmem.memory.checks import check_codes
 from vbmem.memory.choice import DirichletChoice
+from vbmem.memory.shards import open_stream
 from vbmem.memory.sized import Noise
 from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.streams import CHUNK, SEED_FRAMES, Chunks, Stream
 from vbmem.memory.threads import one_thread
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
     from vbmem.memory.starting import Start
     from vbmem.memory.writing import VariationalMemory
 
@@ -51,6 +52,7 @@ def fit(
     start: Start | None,
     mask: Tensor | None,
     generator: torch.Generator | None,
+    group: ProcessGroup | None = None,
     **how: Any,
 ) -> VariationalMemory:
     """The memory with the prior that fits the codes; see `VariationalMemory.fit_prior`, and `climb` for the rest.
@@ -59,21 +61,30 @@ def fit(
     """
     if noise not in get_args(Noise):
         raise ValueError(f"noise must be one of {', '.join(get_args(Noise))}, got {noise!r}")
-    if isinstance(codes, Tensor):
+    if isinstance(codes, Tensor) and group is None:
         check_codes(codes, memory.code_size, mask)
         sample = codes
     else:
-        codes = Stream(codes, memory.code_size)
+        codes = open_stream(codes, memory.code_size, group)
         sample = codes.sample(SEED_FRAMES, generator)
     centre, scale = _measure(codes, mask, noise)
     if not memory.located:
         centre = torch.zeros_like(centre)
 
     def standard_pass(memory: VariationalMemory, state: MemoryState) -> tuple[Statistics, Tensor]:
-        return local_pass(memory, state, (((part - centre) / scale, counts) for part, counts in pieces(codes, mask)))
+        def here() -> tuple[Tensor, ...]:
+            parts = (((part - centre) / scale, counts) for part, counts in pieces(codes, mask))
+            sums, local = local_pass(memory, state, parts)
+            return *sums.tensors().values(), local
+
+        none, local = local_pass(memory, state, [])
+        *sums, local = _total(codes, here, (*none.tensors().values(), local))
+        return Statistics(*sums), local
 
     standard = first_prior(memory, noise, sample)
     state = standard.first_state((sample - centre) / scale, start, mask, generator)
+    if isinstance(codes, Stream):
+        state = codes.agreed(state)
     return rescaled(climb(standard, state, standard_pass, **how).memory, centre, scale)
 
 
@@ -242,23 +253,42 @@ def pieces(codes: Tensor | Stream, mask: Tensor | None) -> Pieces:
 
 def local_pass(memory: VariationalMemory, state: MemoryState, parts: Pieces) -> tuple[Statistics, Tensor]:
     """A local step over all codes, as `climb` wants it; the bound in float64."""
-    sums, local = zip(*(memory.local_step(state, codes, mask) for codes, mask in parts), strict=True)
-    return functools.reduce(operator.add, sums), torch.stack(local).double().sum(0)
+    sums, bounds = None, []
+    for codes, mask in parts:
+        part, bound = memory.local_step(state, codes, mask)
+        sums = part if sums is None else sums + part
+        bounds.append(bound)
+    if sums is None:
+        return Statistics.none(state, memory.prior(state.row_mean)), state.row_mean.new_zeros((), dtype=torch.float64)
+    return sums, torch.stack(bounds).double().sum(0)
+
+
+def _total(
+    codes: Tensor | Stream, act: Callable[[], tuple[Tensor, ...]], none: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """Sums over all frames, also those of other processes; see `Stream.total`."""
+    return codes.total(act, none) if isinstance(codes, Stream) else act()
 
 
 def _measure(codes: Tensor | Stream, mask: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor]:
     """Mean of every feature over all frames, [C], and standard deviation: of each, [C], or, where the noise is to be
     the same everywhere, of all together, []. It is 1 where nothing varies."""
-    first = next(iter(pieces(codes, mask)))[0]
-    count, total, square = 0.0, *first.new_zeros(2, first.shape[-1], dtype=torch.float64)
+    first = codes.first if isinstance(codes, Stream) else next(iter(pieces(codes, mask)))[0]
     origin = first.reshape(-1, first.shape[-1])[0].double().nan_to_num()  # near the codes, so that nothing cancels
-    for part, counts in pieces(codes, mask):
-        weights = torch.ones_like(part[..., 0]) if counts is None else counts.to(part)
-        shifted = (part.double() - origin).where((weights > 0).unsqueeze(-1), 0)
-        weighted = weights.unsqueeze(-1) * shifted
-        count += float(weights.sum())
-        total = total + weighted.flatten(0, -2).sum(0)
-        square = square + (weighted * shifted).flatten(0, -2).sum(0)
+    none = origin.new_zeros(()), torch.zeros_like(origin), torch.zeros_like(origin)
+
+    def here() -> tuple[Tensor, ...]:
+        count, total, square = none
+        for part, counts in pieces(codes, mask):
+            weights = torch.ones_like(part[..., 0]) if counts is None else counts.to(part)
+            shifted = (part.double() - origin).where((weights > 0).unsqueeze(-1), 0)
+            weighted = weights.unsqueeze(-1) * shifted
+            count = count + weights.sum().double()
+            total = total + weighted.flatten(0, -2).sum(0)
+            square = square + (weighted * shifted).flatten(0, -2).sum(0)
+        return count, total, square
+
+    count, total, square = _total(codes, here, none)
     if not count:
         raise ValueError("a prior can only be fitted to frames, and all are masked")
     mean = total / count

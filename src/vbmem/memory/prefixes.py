@@ -7,7 +7,7 @@ written frames' q(s_t^(g) = h) = theta_gth, [G, T, H]. A mixture is the case G =
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -98,6 +98,23 @@ class PrefixCounts(Prefixes):
         prior = theta.new_full((clusters,), 1 / clusters) if base is None else base.to(theta)
         priors = tuple(row.clone() for row in prior.expand(partitions, clusters))
         return PrefixCounts(*_table([hard[:, :g] for g in range(partitions)], list(theta)), priors)
+
+    @staticmethod
+    def none(base: Tensor) -> PrefixCounts:
+        """Of no frames; base [G, H], the prior p(s)."""
+        shapes = [(0, g) for g in range(len(base))]
+        prefixes = tuple(torch.empty(shape, dtype=torch.int64, device=base.device) for shape in shapes)
+        return PrefixCounts(prefixes, tuple(torch.zeros_like(base[:0]) for _ in base), tuple(base.clone()))
+
+    def gathered(self, gather: Callable[[Tensor], Tensor]) -> PrefixCounts:
+        """With the counts of other processes, whose rows `gather` puts to those of this one, [P, n] -> [N, n]."""
+        prefixes, counts = ([gather(tensor) for tensor in tensors] for tensors in (self.prefixes, self.counts))
+        return PrefixCounts(*_table(prefixes, counts), self.base)
+
+    def to(self, dtype: torch.dtype) -> PrefixCounts:
+        """With counts of another type."""
+        counts, base = (tuple(tensor.to(dtype) for tensor in tensors) for tensors in (self.counts, self.base))
+        return PrefixCounts(self.prefixes, counts, base)
 
     def combined(self, other: PrefixCounts, mine: float = 1.0, theirs: float = 1.0) -> PrefixCounts:
         """The counts of both, each times a factor; with a factor of -1 frames are taken out, but never below none."""

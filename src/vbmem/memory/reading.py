@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vbmem.memory import engine
-from vbmem.memory.blocks import in_blocks, over_blocks
+from vbmem.memory.blocks import bound_of_codes, in_blocks, over_blocks
 from vbmem.memory.checks import (
     check_clusters,
     check_location_mean,
@@ -34,7 +34,7 @@ class Memory(SizedMemory):
 
     kinds: ClassVar[dict[str, type[Memory]]] = {}
     """Every memory there is by its kind, so that a file or a setting can name it."""
-    _bound = staticmethod(engine.bound_of_codes)
+    _bound = staticmethod(bound_of_codes)
 
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
@@ -44,6 +44,7 @@ class Memory(SizedMemory):
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
         """q(y_t) of every frame given a written memory."""
 
+    @block_threads
     @full_precision
     def bound(self, codes: Tensor, state: MemoryState, addresses: Addresses, code_var: Tensor | None = None) -> Bound:
         """The evidence lower bound of an episode, every term in closed form, in nats (not per frame).

@@ -212,6 +212,14 @@ class Statistics(TensorRecord):
     weight_code: Tensor  # [.., H, J, C]       S_wz = sum theta E[w~] z'
     code_square: Tensor  # [.., 1 or H, C]     S_zz = sum theta z^2, with the codes' variance where they have one
 
+    @classmethod
+    def none(cls, state: MemoryState, prior: Prior) -> Statistics:
+        """Of no frames."""
+        *batch, clusters, rows, code_size = state.row_mean.shape
+        squares = prior.noise_var.shape[-2], code_size
+        shapes = (clusters,), (clusters, rows, rows), (clusters, rows, code_size), squares
+        return cls(*(state.row_mean.new_zeros(*batch, *shape) for shape in shapes))
+
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 

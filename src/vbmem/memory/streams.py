@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from vbmem.memory.checks import check_codes
+from vbmem.memory.state import Record
 
 Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
 
-CHUNK = 8192  # frames taken at a time from one big array
+CHUNK = 16384  # frames taken at a time from one big array
 SEED_FRAMES = 4096  # frames of a stream among which its seeds are chosen
+NO_CHUNKS = "the stream holds no chunks; an episode needs at least one frame"
 RE_ITERABLE = "every iteration needs them all; give a list, an array, or a function that returns a fresh iterator"
 
 
@@ -30,7 +32,7 @@ class Stream:
         self.chunks, self.code_size = chunks, code_size
         first = next(self._pass(), None)
         if first is None:
-            raise ValueError("the stream holds no chunks; an episode needs at least one frame")
+            raise ValueError(NO_CHUNKS)
         self.first = self._checked(first)
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -49,13 +51,31 @@ class Stream:
 
     def sample(self, size: int, generator: torch.Generator | None) -> Tensor:
         """A uniform sample of at most `size` frames, [n, C]: those with the largest random keys."""
+        device = self.first.device
+        return self._largest(
+            size, lambda count: torch.rand(count, dtype=torch.float64, device=device, generator=generator)
+        )[0]
+
+    def total(self, act: Callable[[], tuple[Tensor, ...]], none: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Sums over all frames, of which `act` makes those of this process, and `none` are those of no frames."""
+        return act()
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """The rows [n, m] of all processes, one after the other."""
+        return rows
+
+    def agreed(self, record: Record) -> Record:
+        """What all processes are to have alike."""
+        return record
+
+    def _largest(self, size: int, draw: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
+        """The frames with the largest keys, [n, C], and these, [n], the largest first; `draw` gives so many keys."""
         frames, keys = self.first[:0], torch.empty(0, dtype=torch.float64, device=self.first.device)
         for chunk in self:
-            fresh = torch.rand(len(chunk), dtype=torch.float64, device=chunk.device, generator=generator)
-            frames, keys = torch.cat([frames, chunk]), torch.cat([keys, fresh])
+            frames, keys = torch.cat([frames, chunk]), torch.cat([keys, draw(len(chunk))])
             keep = keys.topk(min(size, len(keys))).indices
             frames, keys = frames[keep], keys[keep]
-        return frames
+        return frames, keys
 
     def _pass(self) -> Iterator[Tensor | np.ndarray]:
         if isinstance(self.chunks, Tensor | np.ndarray):

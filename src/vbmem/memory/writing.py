@@ -1,16 +1,19 @@
 """Writing by mean-field variational Bayes: all at once, or from a stream in bounded memory."""
 
-import warnings
-from typing import ClassVar, Self, cast
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
 
 from vbmem.memory import engine, expansion, fitting
 from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks
-from vbmem.memory.checks import check_size, full_precision
+from vbmem.memory.checks import check_size, full_precision, warn_of_scale
 from vbmem.memory.choice import DirichletChoice
 from vbmem.memory.seeding import greedy_seed, lloyd_step, next_seed
+from vbmem.memory.shards import open_stream
 from vbmem.memory.sized import Noise
 from vbmem.memory.starting import Start, StartingMemory, is_training
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics, joined
@@ -18,9 +21,10 @@ from vbmem.memory.streams import SEED_FRAMES, Chunks, Stream
 from vbmem.memory.threads import block_threads, side_by_side
 from vbmem.progress import track
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
 HELD = 0.5  # share of a frame from which on a cluster holds it
-FEWEST = 12  # numbers by which the scale of codes can be told
-FAR = 100  # ratio between the codes' variance and what the prior expects from which on a write warns
 
 
 class VariationalMemory(StartingMemory):
@@ -88,7 +92,7 @@ class VariationalMemory(StartingMemory):
         parts, weights, prior, centre = self._enter(codes, start, mask)
         training = is_training(codes, prior)
         if self.warns and not training:
-            _warn_of_scale(parts, prior, weights)
+            warn_of_scale(parts, prior, weights)
         state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:
             expand = prior.joint and not training
@@ -187,6 +191,8 @@ class VariationalMemory(StartingMemory):
         generator: torch.Generator | None = None,
         *,
         progress: bool = False,
+        group: ProcessGroup | None = None,
+        follow: Callable[[int, MemoryState], None] | None = None,
     ) -> MemoryState:
         """Write one episode that is too long to hold, chunk by chunk, once through for every iteration.
 
@@ -196,25 +202,49 @@ class VariationalMemory(StartingMemory):
         Args:
             chunks: anything that can be gone through again and again: a list of [T_i, C] tensors or arrays, one
                 (memory-mapped) array [T, C], a `DataLoader`, or a function that returns a fresh iterator.
+            iterations: local-and-global steps; default as in the paper.
             start: as in `write`; from a random sample of the frames.
+            generator: randomness of the start.
             progress: show a progress bar.
+            group: processes that write together, each with chunks of its own, or none: those of one episode, in the
+                order of the ranks. All get the same state, that which one process would write, to rounding; the start
+                and the generator of the first process count. Every iteration adds up sums once.
+            follow: told after every iteration how many are done, and of the state: `write_stream(chunks, iterations -
+                done, state)` goes on from there.
+
+        Returns:
+            The state.
+
+        Raises:
+            GroupError: another process of the group failed or was lost.
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
-        stream = Stream(chunks, self.code_size)
+        stream = open_stream(chunks, self.code_size, group)
         _, _, prior, centre = self._enter(stream.first, start)
         frames = stream.first
         if not isinstance(start, MemoryState):
             frames = stream.sample(SEED_FRAMES, generator)
         state = self.start_state(self.split(frames) - centre, prior, centre, start, None, generator)
+        state = stream.agreed(state)
         for step in track(range(steps), "writing", progress):
-            local = LocalPass(state, prior)
-            for chunk in stream:
-                local.add(self.split(chunk) - centre)
-            sums = local.statistics()
+            sums = self._sums_of(stream, state, prior, centre)
             state = engine.global_step(sums, state, prior)
             if prior.joint and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
+            if follow is not None:
+                follow(step + 1, state.translate(centre))
         return state.translate(centre)
+
+    def _sums_of(self, stream: Stream, state: MemoryState, prior: Prior, centre: Tensor) -> Statistics:
+        """A local step over a stream."""
+
+        def here() -> tuple[Tensor, ...]:
+            local = LocalPass(state, prior)
+            for chunk in stream:
+                local.add(self.split(chunk) - centre)
+            return tuple(local.statistics().tensors().values())
+
+        return Statistics(*stream.total(here, tuple(Statistics.none(state, prior).tensors().values())))
 
     # The steps of a write, for those who repeat them in their own way.
 
@@ -284,6 +314,7 @@ class VariationalMemory(StartingMemory):
         start: Start | None = None,
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
+        group: ProcessGroup | None = None,
     ) -> Self:
         """This memory with the prior that fits the codes, whatever their scale: noise, and means and variances of rows
         and locations, by closed-form updates that raise the bound, in turn with those of a write.
@@ -301,29 +332,11 @@ class VariationalMemory(StartingMemory):
             start: of the write, as there.
             mask: [.., T], True where a frame counts, or how much it counts.
             generator: randomness of the start.
+            group: processes that share one episode, as in `write_stream`; all get the same memory.
         """
         memory = self.with_prior(choice=DirichletChoice()) if weights else self
         how = {"iterations": check_size("iterations", iterations), "tol": tol, "relevance": relevance}
-        return cast(Self, fitting.fit(memory, codes, noise, start, mask, generator, **how))
-
-
-def _warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
-    """Codes [.., T, C] far larger or smaller than the prior expects are explained as one cluster, or as noise."""
-    if codes.numel() < FEWEST:  # too few to tell
-        return
-    offset = prior.row_mean[..., -1, :].mean(-2, keepdim=True) if prior.located else torch.zeros_like(codes[..., :1, :])
-    squares = (codes - offset).square().mean(-1)
-    found = float(squares.mean() if mask is None else squares[(mask > 0).expand_as(squares)].mean())
-    means = prior.translate(-offset).row_mean.square().mean(-1).sum(-1)
-    spread = (1 / prior.row_precision.diagonal(dim1=-2, dim2=-1)).sum(-1)
-    expected = float(prior.noise_scale + spread.mean() + means.mean())
-    if found > FAR * expected or 0 < found < expected / FAR:
-        warnings.warn(
-            f"the codes have a mean square of {found:.2g}, this memory's prior expects about {expected:.2g}, so they "
-            "will be told apart badly; fit the prior to them with memory.fit_prior(codes), or make the memory with "
-            "for_codes",
-            stacklevel=5,
-        )
+        return cast(Self, fitting.fit(memory, codes, noise, start, mask, generator, group, **how))
 
 
 def _take(tensor: Tensor, best: Tensor) -> Tensor:

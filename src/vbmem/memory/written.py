@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -15,13 +16,19 @@ from vbmem.errors import MemoryFileError
 from vbmem.files import parse_json
 from vbmem.memory import engine
 from vbmem.memory.blocks import LocalPass
-from vbmem.memory.checks import check_codes, check_finite, check_shape, check_size
+from vbmem.memory.checks import check_codes, check_finite, check_shape, check_size, check_state
+from vbmem.memory.known import known_of, known_of_stream
 from vbmem.memory.merging import unite
 from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
+from vbmem.memory.shards import open_stream
 from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
 from vbmem.memory.storage import below, read_memory, write_memory
+from vbmem.memory.streams import Chunks
 from vbmem.memory.writing import VariationalMemory
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 ChosenBy = Literal["usage", "prior", "network"]
 """What chooses the clusters of new codes; see `WrittenMemory.sample`."""
@@ -67,8 +74,45 @@ class WrittenMemory:
         _check_episode(codes, memory)
         state, _ = memory.write(codes.detach(), iterations, start, generator=generator)
         state = state.detach()
-        sums, choice = _known_of(memory, state, codes)
+        sums, choice = known_of(memory, state, codes)
         return cls(memory, state, choice, len(codes), model, fingerprint, sums.to(codes.dtype))
+
+    @classmethod
+    def write_stream(
+        cls,
+        memory: VariationalMemory,
+        chunks: Chunks,
+        iterations: int | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        start: Start | MemoryState | None = None,
+        progress: bool = False,
+        group: ProcessGroup | None = None,
+        follow: Callable[[int, MemoryState], None] | None = None,
+        model: str = "",
+        fingerprint: str = "",
+    ) -> Self:
+        """Write one episode that is too long to hold; the arguments are those of the memory's `write_stream`."""
+        state = memory.write_stream(chunks, iterations, start, generator, progress=progress, group=group, follow=follow)
+        return cls.of_stream(memory, state, chunks, group=group, model=model, fingerprint=fingerprint)
+
+    @classmethod
+    @torch.no_grad()
+    def of_stream(
+        cls,
+        memory: VariationalMemory,
+        state: MemoryState,
+        chunks: Chunks,
+        *,
+        group: ProcessGroup | None = None,
+        model: str = "",
+        fingerprint: str = "",
+    ) -> Self:
+        """The memory of a stream that was written into this state: one more pass counts its frames."""
+        stream = open_stream(chunks, memory.code_size, group)
+        check_state(state, memory.split(stream.first), *memory.layout, memory.located)
+        sums, choice, frames = known_of_stream(memory, state, stream)
+        return cls(memory, state, choice, frames, model, fingerprint, sums.to(state.row_mean.dtype))
 
     @property
     def usage(self) -> Tensor:
@@ -183,7 +227,7 @@ class WrittenMemory:
             local.add(parts)
             state = engine.global_step(past + local.statistics(), state, prior)
         state = state.to(codes.dtype)
-        sums, choice = _known_of(self.empty, state, codes)
+        sums, choice = known_of(self.empty, state, codes)
         return replace(
             self,
             threshold=None,
@@ -204,7 +248,7 @@ class WrittenMemory:
         _check_episode(codes, self.empty)
         if len(codes) >= self.frames:
             raise ValueError(f"this memory holds {self.frames} frames, of which {len(codes)} cannot be forgotten")
-        sums, choice = _known_of(self.empty, self.state, codes)
+        sums, choice = known_of(self.empty, self.state, codes)
         left = self._require_sums() - sums
         state = self.empty.global_step(self.state.to(torch.float64), left).to(codes.dtype)
         choice = self.choice.combined(choice, theirs=-1.0)
@@ -320,20 +364,6 @@ def _same_for_all_clusters(mine: Prior, theirs: Prior) -> bool:
             return False
     one = mine.noise_var.shape[-2] == mine.row_mean.shape[-3] == mine.row_precision.shape[-3] == 1
     return one and type(mine.choice) is type(theirs.choice) and not mine.choice.tensors()
-
-
-def _known_of(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> tuple[Statistics, PrefixCounts]:
-    """Of codes [T, C] addressed by a state: their sums, in float64, and the use of the clusters."""
-    parts = memory.split(codes.detach().double())
-    local = LocalPass(state.to(torch.float64), memory.prior(parts))
-    addresses = local.address(parts)
-    return local.statistics(), usage_of(memory, addresses.assignment.to(codes.dtype))
-
-
-def usage_of(memory: VariationalMemory, assignment: Tensor) -> PrefixCounts:
-    """The use of the clusters by the frames of one episode, q(s) [T, H], of the tree [G, T, H]."""
-    theta = memory.with_partitions(assignment, -3)
-    return PrefixCounts.of(theta, memory.choice.log_prior(theta.shape[-1], theta).softmax(-1))
 
 
 def _check_episode(codes: Tensor, memory: VariationalMemory) -> None:

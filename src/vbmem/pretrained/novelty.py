@@ -6,8 +6,9 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
+from vbmem.memory.known import usage_of
 from vbmem.memory.starting import Start
-from vbmem.memory.written import WrittenMemory, usage_of
+from vbmem.memory.written import WrittenMemory
 from vbmem.nets import FrameFormat
 
 FOLDS = 4

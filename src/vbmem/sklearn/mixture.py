@@ -20,7 +20,7 @@ from vbmem.memory.choice import smoothed_usage
 from vbmem.memory.fitting import Fit
 from vbmem.memory.sized import Noise
 from vbmem.memory.starting import Start
-from vbmem.sklearn.search import CHUNK, Past, Samples, Search, log_joint
+from vbmem.sklearn.search import CHUNK, Past, Samples, Search, of_log_joint
 
 STARTS: dict[str, Start | None] = {"auto": None, "ward": "ward", "kmeans": "kmeans", "random": "data"}
 CHOICES = {"noise": get_args(Noise), "init": tuple(STARTS), "output": ("clusters", "reconstruction")}
@@ -133,7 +133,8 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log density of every sample, in nats: [T]."""
-        return np.asarray(self._log_joint(X).logsumexp(-1) - float(np.log(self._scale).sum()))
+        log_density = of_log_joint(torch.logsumexp, self._codes(X), self._fit, self._shares)
+        return np.asarray(log_density - float(np.log(self._scale).sum()))
 
     def score(self, X: Any, y: None = None, sample_weight: Any = None) -> float:
         """Mean log density of the samples."""
@@ -141,11 +142,11 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of every cluster given the sample: [T, H]."""
-        return np.asarray(self._log_joint(X).softmax(-1))
+        return np.asarray(of_log_joint(torch.softmax, self._codes(X), self._fit, self._shares))
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable cluster of every sample: [T]."""
-        return np.asarray(self._log_joint(X).argmax(-1))
+        return np.asarray(of_log_joint(torch.argmax, self._codes(X), self._fit, self._shares))
 
     def transform(self, X: Any) -> np.ndarray:
         """What `output` names: probabilities [T, H], or expected samples without noise [T, C]."""
@@ -154,7 +155,7 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         recalled, fit = [], self._fit
         for chunk in self._codes(X).split(CHUNK):
             addresses = fit.memory.address(fit.state, chunk)
-            likely = replace(addresses, assignment=log_joint(chunk, fit, self._shares).softmax(-1))
+            likely = replace(addresses, assignment=of_log_joint(torch.softmax, chunk, fit, self._shares))
             recalled.append(fit.memory.recall(fit.state, likely))
         return self._leave(torch.cat(recalled))
 
@@ -227,10 +228,6 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
     def _leave(self, codes: Tensor) -> np.ndarray:
         return np.asarray(codes.numpy() * self._scale + self._centre)
 
-    def _log_joint(self, X: Any) -> Tensor:
-        codes = self._codes(X)
-        return log_joint(codes, self._fit, self._shares)
-
     def _keep(self, fit: Fit, codes: Tensor) -> Self:
         if not fit.converged:
             warnings.warn(f"not converged in max_iter={self.max_iter}; raise it or tol", ConvergenceWarning, 3)
@@ -246,7 +243,7 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         self.means_, self.factors_ = self._leave(state.loc_mean), state.factor_mean.numpy() * self._scale
         row_var = torch.as_tensor(fit.memory.row_var).to(prior.noise_scale) / prior.noise_scale
         self.relevance_ = row_var.expand(state.rows).numpy()
-        self.labels_ = log_joint(codes, fit, self._shares).argmax(-1).numpy()
+        self.labels_ = of_log_joint(torch.argmax, codes, fit, self._shares).numpy()
         return self
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -148,13 +149,8 @@ class Search:
     def moved(self, samples: Samples, best: Fit, generator: torch.Generator) -> Fit:
         """The cluster least needed is moved to where samples are explained worst, as long as the bound gains."""
         while len(best.sums.count) > 1:
-            log_joint = _log_joint(samples.codes, best)
-            proba = log_joint.softmax(-1)
-            counts = torch.ones_like(proba[:, :1]) if samples.weight is None else samples.weight.unsqueeze(-1)
-            spare = (counts * (1 - proba).clamp_min(1e-6).log()).sum(0).argmax()  # its loss costs the density least
-            surprise = -((counts * proba).mT @ log_joint.logsumexp(-1)) / (1 + (counts * proba).sum(0))
-            worst = surprise.index_fill(0, spare, -math.inf).argmax()
-            moved = self.split(samples, best, spare, worst, proba.argmax(-1) == worst, generator)
+            spare, worst, members = _spare_and_worst(samples, best)
+            moved = self.split(samples, best, spare, worst, members, generator)
             if moved is None or float(moved.bound - best.bound) <= self.tol * float(best.sums.count.sum()):
                 break
             best = moved
@@ -213,13 +209,27 @@ def log_evidence(fit: Fit) -> float:
     return evidence
 
 
-def log_joint(codes: Tensor, fit: Fit, weights: Tensor) -> Tensor:
-    """log weight + log density of every cluster, [T, H]."""
-    return fit.memory.log_densities(fit.state, codes) + weights.log()
+def of_log_joint(function: Callable[[Tensor, int], Tensor], codes: Tensor, fit: Fit, weights: Tensor) -> Tensor:
+    """A function of log weight + log density of every cluster, [n, H], and of the dimension of the clusters: of all
+    samples [T, C], a chunk of them at a time, so that no more is kept than it gives."""
+    chunks = codes.split(CHUNK)
+    return torch.cat([function(fit.memory.log_densities(fit.state, chunk) + weights.log(), -1) for chunk in chunks])
 
 
-def _log_joint(codes: Tensor, fit: Fit) -> Tensor:
-    """A quick lower bound of it."""
-    prior = fit.memory.prior(codes)
-    parts = [engine.local_bounds(chunk, fit.state, prior) for chunk in codes.split(CHUNK)]
-    return (torch.cat(parts, -1) + prior.choice.log_prior(len(fit.sums.count), codes).unsqueeze(-1)).mT
+def _spare_and_worst(samples: Samples, fit: Fit) -> tuple[Tensor, Tensor, Tensor]:
+    """The cluster whose loss costs the density least, the one whose samples are explained worst, and which samples,
+    bool [T], are the latter's."""
+    prior, labels = fit.memory.prior(samples.codes), []
+    log_prior = prior.choice.log_prior(len(fit.sums.count), samples.codes)
+    loss, surprise, size = torch.zeros_like(log_prior), torch.zeros_like(log_prior), torch.ones_like(log_prior)
+    weights = torch.ones_like(samples.codes[:, 0]) if samples.weight is None else samples.weight
+    for codes, weight in zip(samples.codes.split(CHUNK), weights.split(CHUNK), strict=True):
+        log_joint = engine.local_bounds(codes, fit.state, prior).mT + log_prior  # a quick lower bound of it, [n, H]
+        proba, counts = log_joint.softmax(-1), weight.unsqueeze(-1)
+        loss += (counts * (1 - proba).clamp_min(1e-6).log()).sum(0)
+        surprise -= (counts * proba).mT @ log_joint.logsumexp(-1)
+        size += (counts * proba).sum(0)
+        labels.append(proba.argmax(-1))
+    spare = loss.argmax()
+    worst = (surprise / size).index_fill(0, spare, -math.inf).argmax()
+    return spare, worst, torch.cat(labels) == worst
