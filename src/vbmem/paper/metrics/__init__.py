@@ -127,8 +127,16 @@ def metric_tables(summary: Json) -> Json:
         if all("mean" in value for value in first_row.values()):
             tables[title] = content
         else:
-            tables |= {f"{title}, {name}": rows for name, rows in content.items()}
+            tables |= {f"{title}, {name}": _upright(rows) for name, rows in content.items()}
     return tables
+
+
+def _upright(rows: Json) -> Json:
+    """A table that is no wider than it is long: what would head too many columns heads its rows."""
+    first_row: Json = next(iter(rows.values()))
+    if len(first_row) <= len(rows):
+        return rows
+    return {column: {name: row[column] for name, row in rows.items()} for column in first_row}
 
 
 def size_tables(cells: Sequence[Json]) -> Json:
