@@ -141,10 +141,11 @@ def test_the_command_evaluates_a_run_and_its_export_to_the_very_same_number(bina
         ["figure3", "--models"],
         ["metrics", "cifar10-mixture", "--episodes", "0"],
         ["few-shot", "digits-mixture", "--trials", "0"],
+        ["metrics", "cifar10-mixture", "--frames", "1000000000"],
     ],
     ids=" ".join,
 )
-def test_nothing_to_do_is_an_error(arguments, run, tmp_path, monkeypatch):
+def test_nothing_to_do_and_far_too_much_is_an_error(arguments, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")

@@ -19,14 +19,19 @@ from vbmem.progress import track
 # What Pillow registers but cannot decode, or decodes by running another program (EPS by Ghostscript).
 NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}
 
+LARGEST_SIDE = 4096  # pixels of a picture after resizing; a model of larger ones fits no machine
+
 
 def read_picture(source: str | os.PathLike[str] | Image.Image, size: int, channels: int = 3) -> Images:
     """The picture's central square as uint8 [size, size, channels]; 3 channels are RGB, 1 is grey.
 
     EXIF orientation is applied, 16-bit pictures are scaled to 8 bits, and transparency is laid on white.
     """
-    if size < 1 or channels not in (1, 3):
-        raise DataError(f"cannot make a picture of size {size} with {channels} channels; expected 1 or 3 channels")
+    if not 1 <= size <= LARGEST_SIDE or channels not in (1, 3):
+        raise DataError(
+            f"cannot make a picture of size {size} with {channels} channels; expected 1 to {LARGEST_SIDE} pixels a "
+            "side and 1 or 3 channels"
+        )
     name = "the given picture" if isinstance(source, Image.Image) else os.fspath(source)
     with opened_picture(source, name) as image:
         return _square_array(image, size, channels)
