@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from csv import writer
 from functools import partial
 from io import StringIO
@@ -14,8 +15,8 @@ import tyro
 import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
-from vbmem.commands.output import say, show
-from vbmem.errors import NumericalError
+from vbmem.commands.output import say, show, warn
+from vbmem.errors import DataError, NumericalError
 from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
@@ -26,7 +27,13 @@ MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY
 Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 
+SkipBroken = Annotated[
+    bool, tyro.conf.arg(help="leave out pictures in the folder that cannot be read, and say how many")
+]
+
 SHOWN = 64  # pixels, to which smaller pictures are enlarged
+LARGEST_SHEET = 2**27  # pixels; viewers refuse pictures that are much larger
+NAMED = 3  # pictures that are left out, at most, by name
 
 
 @command("Your pictures")
@@ -36,6 +43,7 @@ def write(
     model: str = "cifar10-mixture",
     clusters: int | None = None,
     start: Start | None = None,
+    skip_broken: SkipBroken = False,
     seed: int = 0,
 ) -> None:
     """Write a folder of pictures into a memory file.
@@ -49,13 +57,16 @@ def write(
             k-means or of a Ward clustering; by default what suits the memory.
         seed: seed of the random start of the write.
     """
-    from vbmem.pretrained.inputs import as_frames
+    from vbmem.files import check_writable
     from vbmem.pretrained.timing import timed_write
 
+    check_writable(out)
     generator, loaded = _generator(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
-    memory, _, times = timed_write(loaded, as_frames(images, loaded.frame), generator, start)
+        _check_room(loaded, clusters)
+    frames, _ = _frames(images, loaded, skip_broken)
+    memory, _, times = timed_write(loaded, frames, generator, start)
     memory.save(out)
     say(f"wrote {memory.frames} frames into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
@@ -97,7 +108,12 @@ def generate(
     """
     import torch
 
+    from vbmem.files import check_writable
+
+    check_writable(out)
     generator, (loaded, written) = _generator(seed), _open(memory, model)
+    rows = written.empty.layout[0] if by_cluster else 1
+    _check_sheet(count * rows, loaded.frame.size, "--count")
     clusters = range(written.empty.layout[0]) if by_cluster else [None]
     draw = partial(
         loaded.generate,
@@ -118,6 +134,7 @@ def read(
     images: Images,
     out: Out = Path("read.png"),
     steps: int = 12,
+    skip_broken: SkipBroken = False,
     means: bool = False,
     trust: float = 1.0,
     sample_pixels: bool = False,
@@ -143,10 +160,13 @@ def read(
     """
     import torch
 
-    from vbmem.pretrained.inputs import as_frames, to_unit
+    from vbmem.files import check_writable
+    from vbmem.pretrained.inputs import to_unit
 
+    check_writable(out)
     generator, (loaded, written) = _generator(seed), _open(memory, model)
-    frames = to_unit(as_frames(images, loaded.frame), loaded.frame)
+    frames = to_unit(_frames(images, loaded, skip_broken)[0], loaded.frame)
+    _check_sheet(len(frames) * (1 + steps), loaded.frame.size, "--steps")
     shown = _shown(means, sample_pixels, mean_pictures, paint_steps)
     chain = loaded.read(written, frames, steps, trust=trust, **shown, generator=generator)
     rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
@@ -159,6 +179,7 @@ def score(
     images: Images,
     csv: Path | None = None,
     json: bool = False,
+    skip_broken: SkipBroken = False,
     model: str | None = None,
 ) -> None:
     """Has a memory file seen such pictures? Least familiar first.
@@ -173,14 +194,15 @@ def score(
         json: print JSON instead of a table.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
     """
-    from vbmem.data.decoding import picture_names
-    from vbmem.files import write_atomically
+    from vbmem.files import check_writable, write_atomically
 
+    if csv is not None:
+        check_writable(csv)
     loaded, written = _open(memory, model)
-    scores, threshold = loaded.score(written, images).tolist(), loaded.threshold(written)
+    frames, names = _frames(images, loaded, skip_broken)
+    scores, threshold = loaded.score(written, frames).tolist(), loaded.threshold(written)
     if not all(map(math.isfinite, scores)):
         raise NumericalError(f"some scores under {memory} are not numbers; the memory or its model is unusable")
-    names = list(map(str, picture_names(images))) if images.is_dir() else [images.name]
     rows = [
         {"file": name, "score": round(score, 2), "verdict": _verdict(score, threshold)}
         for score, name in sorted(zip(scores, names, strict=True))
@@ -188,7 +210,7 @@ def score(
     if csv is not None:
         lines = StringIO(newline="")
         writer(lines).writerows([tuple(rows[0]), *(tuple(row.values()) for row in rows)])
-        write_atomically(csv, lines.getvalue().encode())
+        write_atomically(csv, lines.getvalue().encode(errors="surrogateescape"))  # a name may be any bytes
     show(rows, json)
 
 
@@ -207,6 +229,46 @@ def _open(path: Path, model: str | None) -> tuple[vbmem.Model, vbmem.WrittenMemo
         its = memory.model if memory.model.startswith(HUB) else "DIRECTORY"
         raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model {its}")
     return vbmem.load(model or memory.model), memory
+
+
+def _frames(images: Path, loaded: vbmem.Model, skip_broken: bool) -> tuple[torch.Tensor, list[str]]:
+    """The pictures of a folder, or a single one, as frames for a model, and their names."""
+    from vbmem.data.decoding import picture_names
+    from vbmem.pretrained.inputs import as_frames
+
+    if not images.is_dir():
+        return as_frames(images, loaded.frame), [images.name]
+    broken: list[Path] | None = [] if skip_broken else None
+    try:
+        frames = as_frames(images, loaded.frame, broken)
+    except DataError as error:
+        raise DataError(str(error) if skip_broken else f"{error}, or add --skip-broken") from error
+    left_out = broken or []
+    if left_out:
+        named = ", ".join(map(str, left_out[:NAMED])) + ", .." * (len(left_out) > NAMED)
+        warn(f"left out {len(left_out)} of {len(frames) + len(left_out)} pictures that cannot be read: {named}")
+    return frames, [str(name) for name in picture_names(images) if name not in left_out]
+
+
+def _check_room(loaded: vbmem.Model, clusters: int) -> None:
+    """Raise ValueError if a memory of so many clusters cannot fit this machine, before anything is written."""
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    rows = loaded.memory.rows + 1
+    needed = 4 * clusters * rows * (loaded.memory.code_size + rows)
+    if needed > has:
+        raise ValueError(
+            f"a memory of {clusters} clusters takes {needed / 1e9:.0f} GB, and this machine has {has / 1e9:.0f} GB; "
+            "give fewer --clusters"
+        )
+
+
+def _check_sheet(count: int, size: int, option: str) -> None:
+    """Raise ValueError if so many pictures cannot be shown on one sheet, before any is made."""
+    from vbmem.sheets import MARGIN
+
+    most = LARGEST_SHEET // (max(1, SHOWN // size) * (size + MARGIN)) ** 2
+    if count > most:
+        raise ValueError(f"{count} pictures are too many for one sheet, which holds {most}; give a smaller {option}")
 
 
 def _shown(means: bool, sample_pixels: bool, mean_pictures: bool, paint_steps: int) -> dict[str, Any]:

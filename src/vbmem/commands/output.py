@@ -15,6 +15,11 @@ def say(text: str) -> None:
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
+def warn(text: str) -> None:
+    """Print a sentence on standard error, so that what a program reads stays as it is."""
+    Console(stderr=True).print(f"vbmem: {text}", soft_wrap=True, markup=False, highlight=False)
+
+
 def show(rows: list[dict[str, Any]], json: bool) -> None:
     """Rows with the same names, which head the columns."""
     if json:

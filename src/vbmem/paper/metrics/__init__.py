@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Generator, Tensor
 
 from vbmem.data.examples import draw_sets
-from vbmem.errors import ModelError
+from vbmem.errors import DataError, ModelError
 from vbmem.memory.checks import check_size
 from vbmem.models.base import CodedModel, FrameFormat
 from vbmem.paper.metrics.measures import LENGTHS, METRICS, Trial, size_table, write_time
@@ -29,6 +29,7 @@ from vbmem.progress import track
 from vbmem.tables import table
 
 OTHERS = 2000  # pictures from which those of the episode must be told apart
+MOST_PICTURES = 10_000  # as many as CIFAR-10 has for tests
 WIDE = 5  # columns of a table that has no room for standard errors; they are in the result
 
 Json: TypeAlias = dict[str, Any]
@@ -66,7 +67,11 @@ def metrics(
         DataError: if the directory does not hold CIFAR-10, or CIFAR-10 too few pictures.
         ModelError: if a model is missing or damaged, or the judge is for other pictures.
     """
-    lengths = [check_size("frames", frames)] * (check_size("episodes", episodes) + 1)  # the last only for chance
+    if (pictures := check_size("frames", frames) * check_size("episodes", episodes)) > MOST_PICTURES:
+        raise DataError(
+            f"{episodes} episodes of {frames} frames are {pictures} pictures; expected {MOST_PICTURES} or less"
+        )
+    lengths = [frames] * (episodes + 1)  # the last only for chance
     subject, eye = replace(load(model), painter=None), load_network(judge)  # pixels are always means
     network = eye.network
     if not isinstance(network, CodedModel) or network.frame != subject.frame:
