@@ -31,36 +31,46 @@ SkipBroken = Annotated[
     bool, tyro.conf.arg(help="leave out pictures in the folder that cannot be read, and say how many")
 ]
 
+DEFAULT_MODEL = "cifar10-mixture"
 SHOWN = 64  # pixels, to which smaller pictures are enlarged
 LARGEST_SHEET = 2**27  # pixels; viewers refuse pictures that are much larger
 NAMED = 3  # pictures that are left out, at most, by name
 
 
-@command("Your pictures")
+@command("Your data")
 def write(
     images: Images,
     out: Out,
-    model: str = "cifar10-mixture",
+    model: str = DEFAULT_MODEL,
     clusters: int | None = None,
     start: Start | None = None,
     skip_broken: SkipBroken = False,
     seed: int = 0,
 ) -> None:
-    """Write a folder of pictures into a memory file.
+    """Write a folder of pictures, or codes, into a memory file.
 
     Args:
-        images: the folder, or a single picture.
+        images: the folder, or a single picture; or codes, embeddings of any kind: an .npy, .safetensors or .parquet
+            file with a code in every row, or a directory of such files.
         out: the memory file to leave.
-        model: a name that `vbmem models` lists, the directory of a model or a training run, or hf://USER/NAME.
-        clusters: how many clusters the memory has; by default as many as the model was trained with.
+        model: what encodes the pictures: a name that `vbmem models` lists, the directory of a model or a training run,
+            or hf://USER/NAME.
+        clusters: how many clusters the memory has; by default as many as the model was trained with, and 10 for codes.
         start: where the write starts: at the prior, random, at random frames, at k-means++ seeds, at the means of
             k-means or of a Ward clustering; by default what suits the memory.
         seed: seed of the random start of the write.
     """
+    from vbmem.data.code_files import holds_codes
     from vbmem.files import check_writable
     from vbmem.pretrained.timing import timed_write
 
     check_writable(out)
+    if holds_codes(images):
+        from vbmem.commands.code_files import write_codes
+
+        if model != DEFAULT_MODEL:
+            raise ValueError(f"{images} holds codes, which no model encodes; leave out --model")
+        return write_codes(images, out, clusters, start, _generator(seed))
     generator, loaded = _generator(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
@@ -73,7 +83,7 @@ def write(
         say("frames in each cluster: " + " ".join(f"{frames:.0f}" for frames in usage))
 
 
-@command("Your pictures")
+@command("Your data")
 def generate(
     memory: MemoryFile,
     out: Out = Path("generated.png"),
@@ -128,7 +138,7 @@ def generate(
     _save_sheet(torch.cat(pictures), count if by_cluster else math.isqrt(count - 1) + 1, out)
 
 
-@command("Your pictures")
+@command("Your data")
 def read(
     memory: MemoryFile,
     images: Images,
@@ -173,36 +183,45 @@ def read(
     _save_sheet(rows.flatten(0, 1), 1 + steps, out)
 
 
-@command("Your pictures")
+@command("Your data")
 def score(
     memory: MemoryFile,
     images: Images,
     csv: Path | None = None,
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
     json: bool = False,
     skip_broken: SkipBroken = False,
     model: str | None = None,
 ) -> None:
-    """Has a memory file seen such pictures? Least familiar first.
+    """Has a memory seen such pictures, or codes?
 
-    A score in nats, and whether that makes a picture known or new: of pictures like the written ones, about 9 in
-    10 are known. Memories of fewer than four pictures only have scores.
+    Least familiar first: a score in nats, and whether that makes a picture known or new. Of pictures like the written
+    ones, about 9 in 10 are known. Memories of fewer than four pictures, and those of codes, only have scores.
 
     Args:
         memory: the file that `vbmem write` left.
-        images: a folder of pictures, or a single one.
+        images: a folder of pictures, or a single one; codes, as `vbmem write` takes them, for a memory of codes.
         csv: also write file names, scores and verdicts here.
+        out: also write the scores here, an .npy file, in the order of the pictures' names or of the codes' rows.
         json: print JSON instead of a table.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
     """
+    from vbmem.commands.code_files import save_numbers, score_codes
     from vbmem.files import check_writable, write_atomically
 
-    if csv is not None:
-        check_writable(csv)
+    for target in filter(None, (csv, out)):
+        check_writable(target)
+    known = vbmem.WrittenMemory.load(memory)
+    if not known.model:
+        return score_codes(known, images, csv, out, json)
     loaded, written = _open(memory, model)
     frames, names = _frames(images, loaded, skip_broken)
-    scores, threshold = loaded.score(written, frames).tolist(), loaded.threshold(written)
+    found, threshold = loaded.score(written, frames), loaded.threshold(written)
+    scores = found.tolist()
     if not all(map(math.isfinite, scores)):
         raise NumericalError(f"some scores under {memory} are not numbers; the memory or its model is unusable")
+    if out is not None:
+        save_numbers(found.cpu(), out)
     rows = [
         {"file": name, "score": round(score, 2), "verdict": _verdict(score, threshold)}
         for score, name in sorted(zip(scores, names, strict=True))
@@ -225,6 +244,8 @@ def _open(path: Path, model: str | None) -> tuple[vbmem.Model, vbmem.WrittenMemo
     from vbmem.models.card import HUB
 
     memory = vbmem.WrittenMemory.load(path)
+    if not memory.model:
+        raise ValueError(f"{path} holds codes that no model made pictures of; `vbmem sample` draws codes from it")
     if model is None and memory.model not in pretrained.shipped():
         its = memory.model if memory.model.startswith(HUB) else "DIRECTORY"
         raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model {its}")
