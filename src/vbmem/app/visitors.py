@@ -12,7 +12,7 @@ from gradio.context import LocalContext
 
 T = TypeVar("T")
 
-THREADS = 16  # that work at once, each for another visitor
+THREADS = 8  # that work at once, each for another visitor; each also keeps the memory its work once took
 WAITING = 10  # things that one visitor may have under way or waiting
 
 
