@@ -54,6 +54,13 @@ def test_write_needs_no_settings_whatever_the_scale_of_the_codes(folder, capsys)
     assert float(drawn.std(0).mean()) == pytest.approx(float(groups()[0].std(0).mean()), rel=0.2)
 
 
+def test_write_tells_programs_what_it_left(folder, capsys):
+    left = folder / "told.memory"
+    run("write", folder / "embeddings.npy", "--clusters", 4, "-o", left, "--json")
+    told, written = json.loads(capsys.readouterr().out), vbmem.WrittenMemory.load(left)
+    assert told == {"memory": str(left), "frames": 300, "bytes": written.nbytes, "usage": written.usage.tolist()}
+
+
 def test_write_takes_shards_and_another_number_of_clusters(tmp_path):
     (shards := tmp_path / "shards").mkdir()
     for number, part in enumerate(np.array_split(groups()[0], 3)):

@@ -79,6 +79,13 @@ def test_write_says_what_it_did_and_leaves_the_memory(pictures, tmp_path, capsys
     assert (written.model, written.frames) == ("cifar10-mixture", 12)
 
 
+def test_write_tells_programs_what_it_left(pictures, tmp_path, capsys):
+    left = tmp_path / "tree.memory"
+    run("write", pictures, "-o", left, "--model", "cifar10-tree", "--json")
+    told, written = json.loads(capsys.readouterr().out), vbmem.WrittenMemory.load(left)
+    assert told == {"memory": str(left), "frames": 12, "bytes": written.nbytes, "usage": written.usage.tolist()}
+
+
 def test_write_with_another_model_and_more_clusters(pictures, tmp_path, capsys):
     run("write", pictures, "--out", tmp_path / "tree.memory", "--model", "cifar10-tree", "--clusters", 5)
     assert capsys.readouterr().out.count("frames in each cluster") == 2  # partitions

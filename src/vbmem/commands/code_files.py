@@ -12,8 +12,8 @@ import tyro
 
 import vbmem
 from vbmem.commands import command
-from vbmem.commands.memory_files import Count, MemoryFile, Out, _generator
-from vbmem.commands.output import say, show
+from vbmem.commands.memory_files import Count, MemoryFile, Out, _generator, written_facts
+from vbmem.commands.output import print_json, say, show
 from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ def sample(memory: MemoryFile, out: Out, count: Count = 64, seed: int = 0) -> No
     say(f"{count} codes of {drawn.shape[-1]} numbers in {out}")
 
 
-def write_codes(path: Path, out: Path, clusters: int | None, start: Start | None, generator: torch.Generator) -> None:
+def write_codes(
+    path: Path, out: Path, clusters: int | None, start: Start | None, json: bool, generator: torch.Generator
+) -> None:
     """Write codes on disk into a memory file that belongs to no model, with a prior that fits them.
 
     Noise is that of every feature, so that units do not matter. A noise or a weight for every cluster would belong to
@@ -110,6 +112,8 @@ def write_codes(path: Path, out: Path, clusters: int | None, start: Start | None
     empty = vbmem.MixtureMemory.for_codes(typical, rows, clusters, noise="feature", generator=generator)
     memory = vbmem.WrittenMemory.write_stream(empty, codes, generator=generator, start=start, progress=True)
     memory.save(out)
+    if json:
+        return print_json(written_facts(memory, out))
     say(f"wrote {memory.frames:,} codes of {codes.code_size} numbers into {out}, {memory.nbytes / 1024:,.0f} kB")
     held = memory.usage.sort(descending=True).values
     say(f"codes in the fullest of {clusters} clusters: {held[0]:,.0f}, in the median one: {held[clusters // 2]:,.0f}")

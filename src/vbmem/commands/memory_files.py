@@ -15,7 +15,7 @@ import tyro
 import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
-from vbmem.commands.output import say, show, warn
+from vbmem.commands.output import print_json, say, show, warn
 from vbmem.errors import DataError, NumericalError
 from vbmem.models.settings import Start
 
@@ -45,6 +45,7 @@ def write(
     clusters: int | None = None,
     start: Start | None = None,
     skip_broken: SkipBroken = False,
+    json: bool = False,
     seed: int = 0,
 ) -> None:
     """Write a folder of pictures, or codes, into a memory file.
@@ -58,6 +59,7 @@ def write(
         clusters: how many clusters the memory has; by default as many as the model was trained with, and 10 for codes.
         start: where the write starts: at the prior, random, at random frames, at k-means++ seeds, at the means of
             k-means or of a Ward clustering; by default what suits the memory.
+        json: print JSON instead of sentences.
         seed: seed of the random start of the write.
     """
     from vbmem.data.code_files import holds_codes
@@ -70,7 +72,7 @@ def write(
 
         if model != DEFAULT_MODEL:
             raise ValueError(f"{images} holds codes, which no model encodes; leave out --model")
-        return write_codes(images, out, clusters, start, _generator(seed))
+        return write_codes(images, out, clusters, start, json, _generator(seed))
     generator, loaded = _generator(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
@@ -78,9 +80,16 @@ def write(
     frames, _ = _frames(images, loaded, skip_broken)
     memory, _, times = timed_write(loaded, frames, generator, start)
     memory.save(out)
+    if json:
+        return print_json(written_facts(memory, out))
     say(f"wrote {memory.frames} frames into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
         say("frames in each cluster: " + " ".join(f"{frames:.0f}" for frames in usage))
+
+
+def written_facts(memory: vbmem.WrittenMemory, out: Path) -> dict[str, Any]:
+    """What `vbmem write` left, for programs: of a tree, the use of the clusters of every partition."""
+    return {"memory": str(out), "frames": memory.frames, "bytes": memory.nbytes, "usage": memory.usage.tolist()}
 
 
 @command("Your data")

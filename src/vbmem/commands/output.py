@@ -20,9 +20,13 @@ def warn(text: str) -> None:
     Console(stderr=True).print(f"vbmem: {text}", soft_wrap=True, markup=False, highlight=False)
 
 
+def print_json(value: Any) -> None:
+    print(dumps(value, indent=1))
+
+
 def show(rows: list[dict[str, Any]], json: bool) -> None:
     """Rows with the same names, which head the columns."""
     if json:
-        print(dumps(rows, indent=1))
+        print_json(rows)
     else:
         console.print(table(rows))
