@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from csv import writer
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +10,8 @@ import tyro
 
 import vbmem
 from vbmem.commands import command
-from vbmem.commands.memory_files import Count, MemoryFile, Out, _generator, written_facts
-from vbmem.commands.output import print_json, say, show
+from vbmem.commands.memory_files import Count, MemoryFile, Out, seeded, written_facts
+from vbmem.commands.output import print_json, save_csv, save_numbers, say, show
 from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
@@ -86,7 +84,7 @@ def sample(memory: MemoryFile, out: Out, count: Count = 64, seed: int = 0) -> No
         count: how many codes to draw, from clusters as often as what was written used them.
         seed: seed of the random draws.
     """
-    drawn = vbmem.WrittenMemory.load(memory).sample(count, _generator(seed))
+    drawn = vbmem.WrittenMemory.load(memory).sample(count, seeded(seed))
     save_numbers(drawn, out)
     say(f"{count} codes of {drawn.shape[-1]} numbers in {out}")
 
@@ -123,8 +121,6 @@ def score_codes(written: vbmem.WrittenMemory, path: Path, csv: Path | None, out:
     """A lower bound on log p(z | memory) of codes on disk, in nats, least familiar first; see `WrittenMemory.score`."""
     import torch
 
-    from vbmem.files import write_atomically
-
     codes = _open(path, written)
     scores = torch.cat([written.score(chunk) for chunk in _chunks(codes, written, "scoring")])
     if out is not None:
@@ -133,20 +129,8 @@ def score_codes(written: vbmem.WrittenMemory, path: Path, csv: Path | None, out:
     found = zip(map(codes.place, order), scores[order].tolist(), strict=True)
     rows = [{"file": file, "row": row, "score": round(score, 2)} for (file, row), score in found]
     if csv is not None:
-        lines = StringIO(newline="")
-        writer(lines).writerows([tuple(rows[0]), *(tuple(row.values()) for row in rows)])
-        write_atomically(csv, lines.getvalue().encode())
+        save_csv(rows, csv)
     _show(rows, codes.frames, json)
-
-
-def save_numbers(numbers: torch.Tensor, path: Path) -> None:
-    """Leave a whole .npy file or nothing."""
-    import numpy as np
-
-    from vbmem.files import whole_file
-
-    with whole_file(path) as file:
-        np.save(file, numbers.contiguous().numpy())
 
 
 def _open(path: Path, written: vbmem.WrittenMemory) -> CodeFiles:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from csv import writer
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,7 +13,7 @@ import tyro
 import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
-from vbmem.commands.output import print_json, say, show, warn
+from vbmem.commands.output import print_json, save_csv, save_numbers, say, show, warn
 from vbmem.errors import DataError, NumericalError
 from vbmem.models.settings import Start
 
@@ -72,8 +70,8 @@ def write(
 
         if model != DEFAULT_MODEL:
             raise ValueError(f"{images} holds codes, which no model encodes; leave out --model")
-        return write_codes(images, out, clusters, start, json, _generator(seed))
-    generator, loaded = _generator(seed), vbmem.load(model)
+        return write_codes(images, out, clusters, start, json, seeded(seed))
+    generator, loaded = seeded(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
         _check_room(loaded, clusters)
@@ -130,7 +128,7 @@ def generate(
     from vbmem.files import check_writable
 
     check_writable(out)
-    generator, (loaded, written) = _generator(seed), _open(memory, model)
+    generator, (loaded, written) = seeded(seed), _open(memory, model)
     rows = written.empty.layout[0] if by_cluster else 1
     _check_sheet(count * rows, loaded.frame.size, "--count")
     clusters = range(written.empty.layout[0]) if by_cluster else [None]
@@ -183,7 +181,7 @@ def read(
     from vbmem.pretrained.inputs import to_unit
 
     check_writable(out)
-    generator, (loaded, written) = _generator(seed), _open(memory, model)
+    generator, (loaded, written) = seeded(seed), _open(memory, model)
     frames = to_unit(_frames(images, loaded, skip_broken)[0], loaded.frame)
     _check_sheet(len(frames) * (1 + steps), loaded.frame.size, "--steps")
     shown = _shown(means, sample_pixels, mean_pictures, paint_steps)
@@ -215,15 +213,15 @@ def score(
         json: print JSON instead of a table.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
     """
-    from vbmem.commands.code_files import save_numbers, score_codes
-    from vbmem.files import check_writable, write_atomically
+    from vbmem.commands.code_files import score_codes
+    from vbmem.files import check_writable
 
     for target in filter(None, (csv, out)):
         check_writable(target)
-    known = vbmem.WrittenMemory.load(memory)
-    if not known.model:
-        return score_codes(known, images, csv, out, json)
-    loaded, written = _open(memory, model)
+    written = vbmem.WrittenMemory.load(memory)
+    if not written.model:
+        return score_codes(written, images, csv, out, json)
+    loaded = _writer_of(written, memory, model)
     frames, names = _frames(images, loaded, skip_broken)
     found, threshold = loaded.score(written, frames), loaded.threshold(written)
     scores = found.tolist()
@@ -236,9 +234,7 @@ def score(
         for score, name in sorted(zip(scores, names, strict=True))
     ]
     if csv is not None:
-        lines = StringIO(newline="")
-        writer(lines).writerows([tuple(rows[0]), *(tuple(row.values()) for row in rows)])
-        write_atomically(csv, lines.getvalue().encode(errors="surrogateescape"))  # a name may be any bytes
+        save_csv(rows, csv)
     show(rows, json)
 
 
@@ -249,16 +245,21 @@ def _verdict(score: float, threshold: float | None) -> str:
 
 
 def _open(path: Path, model: str | None) -> tuple[vbmem.Model, vbmem.WrittenMemory]:
-    """A memory file and the model that wrote it."""
+    """A memory file of pictures and the model that wrote it."""
+    memory = vbmem.WrittenMemory.load(path)
+    return _writer_of(memory, path, model), memory
+
+
+def _writer_of(memory: vbmem.WrittenMemory, path: Path, model: str | None) -> vbmem.Model:
+    """The model that wrote the memory in a file, or the one that is said to have."""
     from vbmem.models.card import HUB
 
-    memory = vbmem.WrittenMemory.load(path)
     if not memory.model:
         raise ValueError(f"{path} holds codes that no model made pictures of; `vbmem sample` draws codes from it")
     if model is None and memory.model not in pretrained.shipped():
         its = memory.model if memory.model.startswith(HUB) else "DIRECTORY"
         raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model {its}")
-    return vbmem.load(model or memory.model), memory
+    return vbmem.load(model or memory.model)
 
 
 def _frames(images: Path, loaded: vbmem.Model, skip_broken: bool) -> tuple[torch.Tensor, list[str]]:
@@ -307,7 +308,8 @@ def _shown(means: bool, sample_pixels: bool, mean_pictures: bool, paint_steps: i
     return {"sample": not means, "sample_pixels": sample_pixels, "crisp": crisp, "paint_steps": paint_steps}
 
 
-def _generator(seed: int) -> torch.Generator:
+def seeded(seed: int) -> torch.Generator:
+    """A generator of random draws, from the seed that a person gave."""
     import torch
 
     if not 0 <= seed < 2**63:
