@@ -75,9 +75,18 @@ class TestPapers:
     @over_qualitative
     def test_mixture_and_tree_have_two_stages_and_start_at_kmeans_plus_plus(self, name):
         paper: Any = get_preset(f"paper-cifar10-{name}")
-        assert (paper.stages, paper.beta1) == (get_preset(f"cifar10-{name}").stages, 0.0)
         assert (paper.model.start, paper.model.factorised) == ("kmeans++", True)
         assert (build(f"paper-cifar10-{name}").iterations, paper.model.style) == (10, "improved")
+        first, second = paper.stages
+        assert (first.epochs, first.learning_rate, first.takes_leftover) == (200, 5e-4, False)
+        assert first.regulariser == Regulariser(gamma=0.5, epsilon=0.1, delta=0.2, alpha=8.0, beta=8.0)
+        assert (second.epochs, second.learning_rate, second.takes_leftover) == (10, 1e-4, True)  # "10 + L epochs"
+        assert second.regulariser == Regulariser(gamma=0.5, epsilon=1e-6, delta=2e-6, alpha=8.0, beta=8.0)
+
+    @over_qualitative
+    def test_mixture_and_tree_have_the_papers_optimiser(self, name):
+        paper = get_preset(f"paper-cifar10-{name}")
+        assert (paper.beta1, paper.patience, paper.schedule, paper.damage) == (0.0, 10, "constant", 0.0)
 
 
 class TestQuantitative:
@@ -144,32 +153,27 @@ class TestQuantitative:
 class TestQualitative:
     """Appendix F.2."""
 
-    @over_datasets
     @over_qualitative
-    def test_sizes_and_optimiser(self, dataset, name):
+    @pytest.mark.parametrize("dataset", ["paper-cifar10", *DATASETS])
+    def test_sizes(self, dataset, name):
         run: Any = get_preset(f"{dataset}-{name}")
-        assert run.data.dataset == dataset
+        assert run.data.dataset == dataset.removeprefix("paper-")
         assert (run.data.batch_size, run.copies, run.data.episode_length) == (16, 1, 64)
         assert run.model.memory == name
         assert (run.model.clusters, run.model.rows, run.model.code_size) == (10, 6, 200)
         assert run.model.filters == 64
-        assert run.model.style == "improved"
         assert not run.model.learned_scales
-        assert run.beta1 == 0.0
-        assert run.patience == 10
         memory = build(f"{dataset}-{name}").memory
-        assert memory.default_start == "kmeans++"
         assert memory.partitions == (2 if name == "tree" else 1)
-        assert build(f"{dataset}-{name}").iterations == 10
 
     @over_datasets
     @over_qualitative
-    def test_two_stages(self, dataset, name):
-        first, second = get_preset(f"{dataset}-{name}").stages
-        assert (first.epochs, first.learning_rate, first.takes_leftover) == (200, 5e-4, False)
-        assert first.regulariser == Regulariser(gamma=0.5, epsilon=0.1, delta=0.2, alpha=8.0, beta=8.0)
-        assert (second.epochs, second.learning_rate, second.takes_leftover) == (10, 1e-4, True)  # "10 + L epochs"
-        assert second.regulariser == Regulariser(gamma=0.5, epsilon=1e-6, delta=2e-6, alpha=8.0, beta=8.0)
+    def test_ours_never_stops_early_and_regularises_throughout(self, dataset, name):
+        run = get_preset(f"{dataset}-{name}")
+        (stage,) = run.stages
+        assert stage.regulariser == Regulariser()
+        assert run.patience == stage.epochs
+        assert (run.beta1, run.schedule) == (0.9, "cosine")
 
 
 @pytest.mark.parametrize("name", PRESETS)
