@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vbmem.data import load_images
-from vbmem.models import DKM, VAE, FrameFormat, MemoryModel, NeuralStatistician, Regulariser
+from vbmem.models import DKM, VAE, FrameFormat, MemoryConfig, MemoryModel, NeuralStatistician, Regulariser
 from vbmem.paper.presets import PAPERS, PRESETS, get_preset
 from vbmem.train.runs import frame_format
 from vbmem.train.settings import Stage
@@ -15,8 +15,9 @@ from vbmem.train.settings import Stage
 DATASETS = ("cifar10", "celeba")
 QUANTITATIVE = ("vae", "statistician", "dkm", "gaussian", "categorical")
 QUALITATIVE = ("mixture", "tree")
-FRAMES = {"cifar10": FrameFormat(32, 3), "celeba": FrameFormat(32, 3), "digits": FrameFormat(8, 1)}
+FRAMES = {"cifar10": FrameFormat(32, 3), "celeba": FrameFormat(32, 3), "digits": FrameFormat(8, 1), "omniglot": FrameFormat(28, 1, "bernoulli")}
 DIGITS = ("digits-vae", "digits-categorical", "digits-mixture")
+OMNIGLOT = ("omniglot-vae", "omniglot-statistician", "omniglot-shifted")
 
 over_datasets = pytest.mark.parametrize("dataset", DATASETS)
 over_quantitative = pytest.mark.parametrize("name", QUANTITATIVE)
@@ -27,7 +28,7 @@ def build(name):
     """The preset's model; on the meta device where it has more than 10^8 parameters."""
     dataset, model = name.removeprefix("paper-").split("-")
     torch.manual_seed(0)
-    with torch.device("meta" if model == "statistician" else "cpu"):
+    with torch.device("meta" if name.endswith("10-statistician") or "celeba-stat" in name else "cpu"):
         return get_preset(name).model.build(FRAMES[dataset])
 
 
@@ -35,10 +36,10 @@ def parameter_count(model):
     return sum(weights.numel() for weights in model.parameters())
 
 
-def test_there_is_a_preset_for_every_row_of_the_paper_as_many_of_ours_and_three_for_a_laptop():
+def test_there_is_a_preset_for_every_row_of_the_paper_as_many_of_ours_three_of_characters_and_three_for_a_laptop():
     ours = {f"{dataset}-{name}" for dataset in DATASETS for name in QUANTITATIVE + QUALITATIVE}
     papers = {f"paper-{name}" for name in ours} - {"paper-celeba-mixture", "paper-celeba-tree"}  # no row of the paper
-    assert set(PRESETS) == papers | ours | set(DIGITS)
+    assert set(PRESETS) == papers | ours | set(DIGITS) | set(OMNIGLOT)
     assert set(PAPERS) == papers
 
 
@@ -187,7 +188,7 @@ def test_every_preset_builds_for_its_frames(name):
 def test_every_preset_gives_its_frames_a_bound(name):
     """All but the Neural Statisticians, and CelebA's, which have the same models as those of CIFAR-10."""
     frame = FRAMES[name.removeprefix("paper-").split("-")[0]]
-    pictures = torch.rand(2, 3, frame.channels, frame.size, frame.size)
+    pictures = torch.rand(2, 3, frame.channels, frame.size, frame.size).round()
     evidence = build(name).eval()(pictures, copies=get_preset(name).copies)
     assert evidence.elbo.shape == (2 * get_preset(name).copies,)
     assert evidence.elbo.isfinite().all()
@@ -196,6 +197,13 @@ def test_every_preset_gives_its_frames_a_bound(name):
 def test_celeba_has_the_models_of_cifar10():
     for name in QUANTITATIVE + QUALITATIVE:
         assert get_preset(f"celeba-{name}").model == get_preset(f"cifar10-{name}").model
+
+
+def test_of_a_character_its_memory_holds_few_numbers_and_the_others_have_the_same_code_for_a_frame():
+    vae, statistician, shifted = (get_preset(name).model for name in OMNIGLOT)
+    assert isinstance(shifted, MemoryConfig)
+    assert (shifted.code_size - shifted.own_size, shifted.own_size) == (24, vae.code_size)
+    assert statistician.code_size == vae.code_size
 
 
 def test_digits_are_small_grey_pictures():
