@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 
 import numpy as np
@@ -13,7 +14,9 @@ from PIL import Image
 import vbmem
 from tiny import seeded
 from vbmem.commands import find_commands
+from vbmem.errors import MemoryFileError
 from vbmem.memory import TreeMemory
+from vbmem.memory.writing import VariationalMemory
 
 
 def run(name, *arguments):
@@ -83,6 +86,75 @@ def test_write_refuses_in_one_sentence_and_leaves_nothing(folder, tmp_path, argu
     with pytest.raises(ValueError, match=message):
         run("write", folder / "embeddings.npy", "-o", tmp_path / "x.memory", *arguments)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def cut_short(monkeypatch):
+    """Interrupts writes after so many iterations, as Ctrl-C would, until it is called with None."""
+    write_stream, last = VariationalMemory.write_stream, None
+
+    def interrupted(*args, follow, **how):
+        def follow_and_stop(done, state):
+            follow(done, state)
+            if done == last:
+                raise KeyboardInterrupt
+
+        return write_stream(*args, follow=follow_and_stop, **how)
+
+    def after(iterations):
+        nonlocal last
+        last = iterations
+
+    monkeypatch.setattr(VariationalMemory, "write_stream", interrupted)
+    return after
+
+
+def test_a_write_that_was_cut_short_goes_on_to_the_same_memory(folder, tmp_path, capsys, cut_short):
+    out, kept = tmp_path / "x.memory", tmp_path / "x.memory.unfinished"
+    command = "write", folder / "embeddings.npy", "--clusters", 4, "-o", out
+    for iterations, told in [(3, None), (5, 3), (2, 8)]:  # so many at a time
+        cut_short(iterations)
+        with pytest.raises(KeyboardInterrupt):
+            run(*command)
+        assert [path.name for path in tmp_path.iterdir()] == [kept.name]
+        going_on = f"vbmem: going on from {kept}, after {told} of 10 iterations\n" * (told is not None)
+        again = f"vbmem: {kept} keeps how far the write came; the same command goes on from there\n"
+        assert capsys.readouterr() == ("", going_on + again)
+    cut_short(None)
+    run(*command, "--json")
+    told = capsys.readouterr()
+    assert json.loads(told.out)["frames"] == 300
+    assert told.err == f"vbmem: going on from {kept}, after 10 of 10 iterations\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.memory"]
+    assert out.read_bytes() == (folder / "x.memory").read_bytes()
+
+
+def test_an_unfinished_write_is_not_taken_for_another(folder, tmp_path, cut_short):
+    np.save(codes := tmp_path / "codes.npy", groups()[0])
+    command = "write", codes, "--clusters", 4, "-o", tmp_path / "x.memory"
+    cut_short(2)
+    with pytest.raises(KeyboardInterrupt):
+        run(*command)
+    kept = (tmp_path / "x.memory.unfinished").read_bytes()
+    for options, differs in [
+        ("--seed 1", "seed"),
+        ("--start data", "start"),
+        ("--clusters 3 --seed 1", "clusters, seed"),
+    ]:
+        message = (
+            rf"x.memory.unfinished keeps an unfinished write that differs in {differs}; finish that one, or delete"
+        )
+        with pytest.raises(MemoryFileError, match=message):
+            run(*command, *options.split())
+    os.utime(codes, ns=(0, 0))
+    with pytest.raises(MemoryFileError, match="differs in codes; finish that one, or delete the file to begin anew"):
+        run(*command)
+    assert (tmp_path / "x.memory.unfinished").read_bytes() == kept
+    for damaged in (kept[:-8], (folder / "x.memory").read_bytes(), b""):
+        (tmp_path / "x.memory.unfinished").write_bytes(damaged)
+        with pytest.raises(MemoryFileError, match="should keep an unfinished write, but cannot be read; delete it to"):
+            run(*command)
+    assert not (tmp_path / "x.memory").exists()
 
 
 def test_codes_of_few_numbers_can_be_written(tmp_path):

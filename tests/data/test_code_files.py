@@ -1,5 +1,6 @@
 """Codes on disk: read a chunk of rows at a time, and refused in one sentence where they are none."""
 
+import os
 import sys
 
 import numpy as np
@@ -64,6 +65,54 @@ def test_shards_follow_each_other_in_the_order_of_their_names(tmp_path):
     assert [codes.place(row) for row in (12, 24)] == [("b.safetensors", 0), ("b.safetensors", 12)]
     with pytest.raises(IndexError, match="25 rows only"):
         codes.place(25)
+
+
+def test_a_part_of_the_rows_is_read_alone_and_keeps_their_numbers(tmp_path):
+    save(tmp_path / "a.npy", ROWS[:12])
+    spoilt = ROWS[12:].copy()
+    spoilt[9] = np.nan
+    save(tmp_path / "b.safetensors", spoilt)
+    codes = open_codes(tmp_path)
+    for begin, end in [(0, 5), (3, 12), (11, 21), (12, 20), (22, 25), (7, 7), (25, 25)]:
+        part = codes.part(begin, end)
+        assert (part.frames, part.code_size) == (end - begin, 3)
+        assert torch.equal(torch.cat([torch.empty(0, 3), *part]), torch.from_numpy(np.array(ROWS[begin:end])))
+    assert codes.part(11, 25).place(1) == ("b.safetensors", 0)
+    assert codes.part(3, 12).part(2, 9).place(0) == ("a.npy", 5)
+    with pytest.raises(DataError, match=r"b.safetensors holds NaN or infinity in row 9"):
+        list(codes.part(13, 25))
+
+
+def test_of_a_parquet_file_only_the_groups_of_rows_that_are_needed_are_read(tmp_path, monkeypatch):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "codes.parquet"
+    parquet.write_table(arrow.table({"embedding": list(ROWS)}), path, row_group_size=12)
+    codes, asked, plain = open_codes(path), [], parquet.ParquetFile.iter_batches
+
+    def watched(*args, **options):
+        asked.append(options["row_groups"])
+        return plain(*args, **options)
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", watched)
+    for begin, end in [(0, 25), (13, 15), (11, 23), (23, 25), (5, 5)]:
+        rows = torch.cat([torch.empty(0, 3), *codes.part(begin, end)])
+        assert torch.equal(rows, torch.from_numpy(np.array(ROWS[begin:end])))
+    assert asked == [[0, 1, 2], [1], [0, 1], [1, 2]]
+
+
+def test_a_fingerprint_notices_every_change(tmp_path):
+    save(tmp_path / "a.npy", ROWS[:12])
+    seen = [open_codes(tmp_path).fingerprint()]
+    assert open_codes(tmp_path).fingerprint() == seen[0]
+    for change in (
+        lambda: save(tmp_path / "b.npy"),
+        lambda: (tmp_path / "b.npy").rename(tmp_path / "c.npy"),
+        lambda: save(tmp_path / "c.npy", ROWS[:24]),
+        lambda: os.utime(tmp_path / "a.npy", ns=(0, 0)),  # as when it is written anew, with other rows
+    ):
+        change()
+        seen.append(open_codes(tmp_path).fingerprint())
+    assert len(set(seen)) == 5
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def write(
 
         if model != DEFAULT_MODEL:
             raise ValueError(f"{images} holds codes, which no model encodes; leave out --model")
-        return write_codes(images, out, clusters, start, json, seeded(seed))
+        return write_codes(images, out, clusters, start, json, seed)
     generator, loaded = seeded(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)

@@ -210,7 +210,7 @@ class VariationalMemory(StartingMemory):
                 order of the ranks. All get the same state, that which one process would write, to rounding; the start
                 and the generator of the first process count. Every iteration adds up sums once.
             follow: told after every iteration how many are done, and of the state: `write_stream(chunks, iterations -
-                done, state)` goes on from there.
+                done, state)` goes on from there, to the same end.
 
         Returns:
             The state.
@@ -221,19 +221,23 @@ class VariationalMemory(StartingMemory):
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
         stream = open_stream(chunks, self.code_size, group)
         _, _, prior, centre = self._enter(stream.first, start)
-        frames = stream.first
-        if not isinstance(start, MemoryState):
-            frames = stream.sample(SEED_FRAMES, generator)
-        state = self.start_state(self.split(frames) - centre, prior, centre, start, None, generator)
+        if isinstance(start, MemoryState):
+            state = start
+        else:
+            parts = self.split(stream.sample(SEED_FRAMES, generator)) - centre
+            state = self.start_state(parts, prior, centre, start, None, generator).translate(centre)
         state = stream.agreed(state)
         for step in track(range(steps), "writing", progress):
+            # Moved there and back every time, so that a write that goes on from here ends the same to the last bit.
+            state = state.translate(-centre)
             sums = self._sums_of(stream, state, prior, centre)
             state = engine.global_step(sums, state, prior)
             if prior.joint and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
+            state = state.translate(centre)
             if follow is not None:
-                follow(step + 1, state.translate(centre))
-        return state.translate(centre)
+                follow(step + 1, state)
+        return state
 
     def _sums_of(self, stream: Stream, state: MemoryState, prior: Prior, centre: Tensor) -> Statistics:
         """A local step over a stream."""
