@@ -64,6 +64,14 @@ def test_write_tells_programs_what_it_left(folder, capsys):
     assert told == {"memory": str(left), "frames": 300, "bytes": written.nbytes, "usage": written.usage.tolist()}
 
 
+def test_write_shows_how_far_it_is_on_a_terminal(folder, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes standard error for a terminal
+    run("write", folder / "embeddings.npy", "--clusters", 4, "-o", tmp_path / "x.memory", "--json")
+    told, bars = capfd.readouterr()
+    assert json.loads(told)["frames"] == 300
+    assert bars.index("fitting the prior") < bars.index("writing")
+
+
 def test_write_takes_shards_and_another_number_of_clusters(tmp_path):
     (shards := tmp_path / "shards").mkdir()
     for number, part in enumerate(np.array_split(groups()[0], 3)):
@@ -217,6 +225,17 @@ def test_sample_draws_codes(memory, tmp_path, capsys):
     assert capsys.readouterr().out == f"30 codes of 16 numbers in {tmp_path / 'new.npy'}\n"
     expected = vbmem.WrittenMemory.load(memory).sample(30, seeded(2))
     assert np.array_equal(np.load(tmp_path / "new.npy"), expected.numpy())
+
+
+def test_where_nothing_can_be_written_no_work_is_begun(folder, tmp_path):
+    for command in (
+        ["write", folder / "embeddings.npy"],
+        ["assign", "absent.memory", folder / "embeddings.npy"],
+        ["sample", "absent.memory"],
+        ["score", "absent.memory", folder / "embeddings.npy"],
+    ):
+        with pytest.raises(OSError, match=f"cannot write {tmp_path}: it is a directory; name a file in it"):
+            run(*command, "-o", tmp_path)
 
 
 def test_a_memory_of_codes_has_no_pictures(memory, tmp_path):

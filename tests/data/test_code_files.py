@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from vbmem.data import code_files
 from vbmem.data.code_files import holds_codes, open_codes
 from vbmem.errors import DataError
+from vbmem.memory import streams
 
 ROWS = np.random.default_rng(0).normal(size=(25, 3)).astype(np.float32)
 
@@ -141,6 +142,14 @@ def test_what_is_on_disk_is_never_read_whole(tmp_path, monkeypatch):
     codes = iter(open_codes(save(tmp_path / "codes.npy")))
     assert next(codes).untyped_storage().nbytes() == 10 * 3 * 4
     assert opened == ["r", "r"]
+
+
+def test_a_stream_of_them_is_not_checked_twice(tmp_path, monkeypatch):
+    checked: list[int] = []
+    monkeypatch.setattr(streams, "check_codes", lambda codes, size: checked.append(len(codes)))
+    stream = streams.Stream(open_codes(save(tmp_path / "codes.npy")), 3)
+    assert torch.equal(torch.cat(list(stream)), torch.from_numpy(ROWS))
+    assert checked == [10]  # what the memory expects is compared with the first chunk
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])

@@ -50,6 +50,10 @@ def assign(
     """
     import torch
 
+    from vbmem.files import check_writable
+
+    if out is not None:
+        check_writable(out)
     written = vbmem.WrittenMemory.load(memory)
     if written.model:
         raise ValueError(f"{memory} holds pictures, written by {written.model!r}; `vbmem assign` is for codes")
@@ -90,6 +94,9 @@ def sample(memory: MemoryFile, out: Out, count: Count = 64, seed: int = 0) -> No
         count: how many codes to draw, from clusters as often as what was written used them.
         seed: seed of the random draws.
     """
+    from vbmem.files import check_writable
+
+    check_writable(out)
     drawn = vbmem.WrittenMemory.load(memory).sample(count, seeded(seed))
     save_numbers(drawn, out)
     say(f"{count} codes of {drawn.shape[-1]} numbers in {out}")
@@ -144,7 +151,7 @@ def _write(
     mine = codes if group is None else codes.part(*share(codes.frames, group))
     stream, first, reached = open_stream(mine, codes.code_size, group), is_first(group), unfinished.load()
     _check_same(stream, reached)
-    empty = _fitted(stream, clusters, generator) if reached is None else reached.memory
+    empty = _fitted(stream, clusters, generator, progress=first) if reached is None else reached.memory
     begin, done = (start, 0) if reached is None else (reached.state, reached.done)
     if done and first:
         warn(f"going on from {unfinished.path}, after {done} of {empty.default_iterations} iterations")
@@ -161,7 +168,7 @@ def _write(
     return vbmem.WrittenMemory.of_stream(empty, state, mine, group=group)
 
 
-def _fitted(stream: Stream, clusters: int, generator: torch.Generator) -> VariationalMemory:
+def _fitted(stream: Stream, clusters: int, generator: torch.Generator, progress: bool) -> VariationalMemory:
     """An empty memory with a prior that fits the codes, or many of them.
 
     Noise is that of every feature, so that units do not matter. A noise or a weight for every cluster would belong to
@@ -169,7 +176,9 @@ def _fitted(stream: Stream, clusters: int, generator: torch.Generator) -> Variat
     """
     few, rows = max(PRIOR_NUMBERS // stream.code_size, PRIOR_ROWS * clusters), min(ROWS, stream.code_size)
     typical = stream.sample(few, generator)
-    return vbmem.MixtureMemory.for_codes(typical, rows, clusters, noise="feature", generator=generator)
+    return vbmem.MixtureMemory.for_codes(
+        typical, rows, clusters, noise="feature", generator=generator, progress=progress
+    )
 
 
 def _check_same(stream: Stream, reached: Reached | None) -> None:

@@ -294,6 +294,7 @@ class VariationalMemory(StartingMemory):
         weights: bool = False,
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
+        progress: bool = False,
     ) -> Self:
         """A memory for codes of any scale: `MixtureMemory.for_codes(codes, rows, clusters)`, and so for the others.
 
@@ -303,7 +304,7 @@ class VariationalMemory(StartingMemory):
         """
         first = codes if isinstance(codes, Tensor) else next(iter(codes() if callable(codes) else codes))
         memory = cls(first.shape[-1], *sizes)
-        return memory.fit_prior(codes, noise=noise, weights=weights, mask=mask, generator=generator)
+        return memory.fit_prior(codes, noise=noise, weights=weights, mask=mask, generator=generator, progress=progress)
 
     @torch.no_grad()
     def fit_prior(
@@ -318,6 +319,7 @@ class VariationalMemory(StartingMemory):
         start: Start | None = None,
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
+        progress: bool = False,
         group: ProcessGroup | None = None,
     ) -> Self:
         """This memory with the prior that fits the codes, whatever their scale: noise, and means and variances of rows
@@ -336,11 +338,13 @@ class VariationalMemory(StartingMemory):
             start: of the write, as there.
             mask: [.., T], True where a frame counts, or how much it counts.
             generator: randomness of the start.
+            progress: show a progress bar.
             group: processes that share one episode, as in `write_stream`; all get the same memory.
         """
         memory = self.with_prior(choice=DirichletChoice()) if weights else self
-        how = {"iterations": check_size("iterations", iterations), "tol": tol, "relevance": relevance}
-        return cast(Self, fitting.fit(memory, codes, noise, start, mask, generator, group, **how))
+        how = {"tol": tol, "relevance": relevance, "progress": progress}
+        steps = check_size("iterations", iterations)
+        return cast(Self, fitting.fit(memory, codes, noise, start, mask, generator, group, iterations=steps, **how))
 
 
 def _take(tensor: Tensor, best: Tensor) -> Tensor:
