@@ -153,19 +153,18 @@ def _write(
     _check_same(stream, reached)
     empty = _fitted(stream, clusters, generator, progress=first) if reached is None else reached.memory
     begin, done = (start, 0) if reached is None else (reached.state, reached.done)
+    iterations = empty.default_iterations
     if done and first:
-        warn(f"going on from {unfinished.path}, after {done} of {empty.default_iterations} iterations")
+        warn(f"going on from {unfinished.path}, after {done} of {iterations} iterations")
 
     def keep(steps: int, state: MemoryState) -> None:
-        if first:
+        if first and done + steps < iterations:
             unfinished.save(Reached(empty, state, done + steps))
 
-    if reached is not None and reached.done == empty.default_iterations:
-        state = reached.state
-    else:
-        left = empty.default_iterations - done
-        state = empty.write_stream(mine, left, begin, generator, progress=first, group=group, follow=keep)
-    return vbmem.WrittenMemory.of_stream(empty, state, mine, group=group)
+    left = iterations - done
+    return vbmem.WrittenMemory.write_stream(
+        empty, mine, left, generator, start=begin, progress=first, group=group, follow=keep
+    )
 
 
 def _fitted(stream: Stream, clusters: int, generator: torch.Generator, progress: bool) -> VariationalMemory:
