@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vbmem.errors import MemoryFileError
+from vbmem.files import parse_json
 from vbmem.memory.state import MemoryState
 from vbmem.memory.storage import read_memory, write_memory
 from vbmem.memory.writing import VariationalMemory
@@ -45,10 +46,11 @@ class UnfinishedWrite:
             return None
         try:
             memory, state, _, metadata = read_memory(self.path, "cpu")
-            begun = json.loads(metadata[BEGUN])
-            about, done = begun["about"], int(begun["done"])
-            assert isinstance(memory, VariationalMemory)
-        except (AssertionError, LookupError, MemoryFileError, TypeError, ValueError) as error:
+            begun = parse_json(metadata[BEGUN])
+            about, done = dict(begun["about"]), int(begun["done"])
+            if not isinstance(memory, VariationalMemory):
+                raise ValueError(f"it holds a {memory}")
+        except (LookupError, MemoryFileError, TypeError, ValueError) as error:
             raise MemoryFileError(
                 f"{self.path} should keep an unfinished write, but cannot be read; delete it to begin anew"
             ) from error
