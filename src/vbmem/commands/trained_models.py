@@ -168,17 +168,18 @@ def export(
     import torch
 
     from vbmem.models.card import HUB
-    from vbmem.models.directory import save_model
+    from vbmem.models.directory import rounded, save_model
     from vbmem.pretrained.hub import upload
 
     if out is None and push is None:
         raise ValueError("give --out DIRECTORY, --push USER/NAME, or both: where the model is to be saved")
     if out is not None and (out / "last.safetensors").exists():
         raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
-    saved = _referenced(pretrained.load_network(run), reference, data_dir)
+    dtype = torch.float16 if half else torch.float32
+    # A reference memory belongs to the very weights that are saved.
+    saved = _referenced(rounded(pretrained.load_network(run), dtype), reference, data_dir)
     bound, measured = _card_facts(evaluation, "evaluate", _evaluated), _card_facts(metrics, "metrics", _measured)
     card = saved.card | bound | measured | _stated(facts)
-    dtype = torch.float16 if half else torch.float32
     name = HUB + push if push is not None else name or saved.name
     with TemporaryDirectory() as unnamed:
         directory = out or Path(unnamed)
