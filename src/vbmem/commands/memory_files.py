@@ -104,7 +104,7 @@ def generate(
     means: bool = False,
     sample_pixels: bool = False,
     mean_pictures: bool = False,
-    paint_steps: int = 4,
+    paint_steps: int = 1,
     model: str | None = None,
     seed: int = 0,
 ) -> None:
@@ -159,7 +159,7 @@ def read(
     trust: float = 1.0,
     sample_pixels: bool = False,
     mean_pictures: bool = False,
-    paint_steps: int = 4,
+    paint_steps: int = 1,
     model: str | None = None,
     seed: int = 0,
 ) -> None:
