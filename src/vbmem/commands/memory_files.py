@@ -98,6 +98,7 @@ def generate(
     memory: MemoryFile,
     out: Out = Path("generated.png"),
     count: Count = 64,
+    reads: int = 4,
     by_cluster: bool = False,
     own: Path | None = None,
     choice: Literal["usage", "prior", "network"] = "usage",
@@ -114,6 +115,7 @@ def generate(
         memory: the file that `vbmem write` left.
         out: a PNG of all pictures.
         count: how many pictures to draw.
+        reads: how often what was drawn is read from the memory, which leads to what it holds; 0 for draws as they are.
         by_cluster: draw so many from every cluster, each cluster a row.
         own: a picture, or a folder of as many as are drawn, whose own part of the code new pictures have, such as a
             pose or a hand, for a model that has one; otherwise that is drawn, too.
@@ -139,6 +141,7 @@ def generate(
         loaded.generate,
         written,
         count,
+        reads=reads,
         own=own,
         choice=choice,
         **_shown(means, sample_pixels, mean_pictures, paint_steps),

@@ -110,6 +110,7 @@ class Scene(Episode):
         return self.model.generate(
             self.memory,
             self.size.shown,
+            reads=0,
             choice="prior" if self.as_in_paper and not self.model.memory.partitioned else "usage",
             sample_pixels=self.as_in_paper,
             generator=self.generator,
