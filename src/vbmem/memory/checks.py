@@ -17,6 +17,7 @@ ASYMMETRY = 1e-3  # of a covariance, relative to its largest variance; rounding 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+FLOAT32_RANGE = 1e6  # |z|^2 / noise up to which float32 is within 1 % of float64
 FEWEST = 12  # numbers by which the scale of codes can be told
 FAR = 100  # ratio between the codes' variance and what the prior expects from which on a write warns
 
@@ -163,6 +164,26 @@ def check_finite(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
+def check_result(name: str, tensor: Tensor) -> Tensor:
+    """What was computed, if it is finite. Nobody looks where that would make the host wait for another device, nor in
+    training, which counts such steps itself."""
+    looks = tensor.device.type == "cpu" and may_wait(tensor) and not (tensor.requires_grad and torch.is_grad_enabled())
+    if looks and not bool(tensor.isfinite().all()):
+        raise NonFiniteError(
+            f"{name} left the range of {tensor.dtype}; rescale the codes, pass a prior that suits them or use float64"
+        )
+    return tensor
+
+
+def check_symmetric(name: str, matrix: Tensor) -> None:
+    """Matrices [.., K, K] that are covariances, to rounding."""
+    if not may_wait(matrix):
+        return
+    asymmetry, scale = (matrix - matrix.mT).abs().amax((-1, -2)), matrix.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
+    if bool((asymmetry > ASYMMETRY * scale).any()):
+        raise ValueError(f"{name} is not symmetric")
+
+
 def check_stored(state: MemoryState) -> None:
     """A state that can go into a file or come out of one: q(M) is a distribution, of one type and one batch."""
     mean, cov = check_finite("row_mean", state.row_mean), check_finite("row_cov", state.row_cov)
@@ -171,9 +192,7 @@ def check_stored(state: MemoryState) -> None:
     if mean.shape[:-1] != cov.shape[:-1]:
         shapes = f"{list(mean.shape)} and {list(cov.shape)}"
         raise ValueError(f"row_mean and row_cov must be [.., H, J, C] and [.., H, J, J], got {shapes}")
-    asymmetry, scale = (cov - cov.mT).abs().amax((-1, -2)), cov.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
-    if bool((asymmetry > ASYMMETRY * scale).any()):
-        raise ValueError("the covariance of the rows (row_cov) is not symmetric")
+    check_symmetric("the covariance of the rows (row_cov)", cov)
     cholesky(cov.detach(), "the covariance of the rows (row_cov)")
 
 
@@ -187,6 +206,20 @@ def check_clusters(clusters: Tensor, shape: tuple[int, ...], count: int) -> None
         )
     if may_wait(clusters) and not bool(((clusters >= 0) & (clusters < count)).all()):
         raise ValueError(f"clusters must lie in 0 .. {count - 1}, got {int(clusters.min())} .. {int(clusters.max())}")
+
+
+def warn_of_offset(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
+    """Codes [.., T, C] far from the origin, in units of the noise, in a memory without a location for the offset."""
+    if prior.located or codes.dtype == torch.float64 or codes.shape[-2] == 1:
+        return
+    mean = codes.mean(-2) if mask is None else (codes * mask.unsqueeze(-1)).sum(-2) / mask.sum(-1, keepdim=True)
+    ratio = float((mean.square() / prior.noise_var.mean(-2)).sum(-1).max())
+    if ratio > FLOAT32_RANGE:
+        warnings.warn(
+            f"the mean of the codes is {ratio**0.5:.2g} standard deviations of the noise from the origin, where "
+            "float32 is off by percents; use float64, or a memory with locations, such as ShiftedGaussianMemory",
+            stacklevel=5,
+        )
 
 
 def warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:

@@ -45,15 +45,15 @@ def log_densities(
         noise_scale: s, [].
         located: whether the last row is a location (J = K + 1) or not (J = K).
     """
-    noise = noise_var.expand(torch.broadcast_shapes(noise_var.shape, (1, codes.shape[-1])))  # [.., 1 or H, C]
-    scaled = row_mean / noise.sqrt().unsqueeze(-2)
-    cluster = _reduce((scaled @ scaled.mT).double(), (row_cov / noise_scale).double(), located)
-    frames = _meet(codes, scaled, noise, cluster)
+    noise = noise_var.double().expand(torch.broadcast_shapes(noise_var.shape, (1, codes.shape[-1])))  # [.., 1 or H, C]
+    scaled = row_mean.double() / noise.sqrt().unsqueeze(-2)
+    cluster = _reduce(scaled @ scaled.mT, row_cov.double() / noise_scale.double(), located)
+    frames = _meet(codes.double(), scaled, noise, cluster)
     with torch.no_grad():
         root = _search(frames)
     saddle = _evaluate(frames, *_newton(frames, _evaluate(frames, *root)))  # a step with gradients, from a root without
     integral = saddle.value - 0.5 * saddle.det.log()
-    constant = cluster.logdet + (2 * math.pi * noise.double() * cluster.unit.unsqueeze(-1)).log().sum(-1)
+    constant = cluster.logdet + (2 * math.pi * noise * cluster.unit.unsqueeze(-1)).log().sum(-1)
     return (integral + _off_diagonal(cluster, saddle) - 0.5 * constant.unsqueeze(-1)).to(codes.dtype)
 
 
@@ -147,8 +147,8 @@ def _meet(codes: Tensor, rows: Tensor, noise: Tensor, cluster: _Cluster) -> _Fra
     """All that has the size of the codes: one product with the rows and location, one of squares."""
     count = cluster.basis.shape[-1]
     stacked = rows / noise.sqrt().unsqueeze(-2)
-    products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, rows.shape[-3:-1]).double()  # R~ z  [.., H, J, T]
-    squares = ((1 / noise) @ codes.square().mT).double()
+    products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, rows.shape[-3:-1])  # R~ z  [.., H, J, T]
+    squares = (1 / noise) @ codes.square().mT
     along = products[..., :count, :]
     loc = products[..., count:, :].sum(-2) - (cluster.centre * along).sum(-2)  # z . b'
     return _Frames(
