@@ -37,7 +37,7 @@ dist: $(READY)  ## sdist and wheel in dist/, and the wheel tried in a fresh envi
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt --upgrade pip  # the one that comes with Python knows no groups
-	$(BIN)/pip install -q -c constraints.txt -e ".[app,hub,docs]" --group dev
+	$(BIN)/pip install -q -c constraints.txt -e ".[app,hub,docs,arrow]" --group dev
 	touch $@
 
 clean:

@@ -13,7 +13,7 @@ import pytest
 from vbmem import cli
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the processes that tests start
-LONG = ("tests/test_examples.py", "tests/app/test_browser.py", "tests/test_documents.py")
+LONG = ("tests/test_examples.py", "tests/app/test_browser.py", "tests/app/test_visitors.py", "tests/test_documents.py")
 
 
 def pytest_collection_modifyitems(items):

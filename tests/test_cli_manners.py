@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from PIL import Image
 
 from vbmem.commands import command, command_groups, find_commands
 from vbmem.data.examples import photograph_crops
+from vbmem.errors import UncheckedFileWarning
 from vbmem.paper.presets import PRESETS
 from vbmem.pretrained import shipped
 
@@ -69,6 +71,9 @@ def test_a_command_is_one_decorated_function(run, monkeypatch):
 # --- Errors and exit codes ------------------------------------------------------------------------------------------
 
 
+NO_MEMORY = "vbmem: there is not enough memory for this; ask for less at a time, or close other programs\n"
+
+
 def fail_with(error: BaseException):
     def command() -> None:
         raise error
@@ -84,7 +89,9 @@ def fail_with(error: BaseException):
         (FileNotFoundError(2, "No such file", "a.png"), 2, "vbmem: [Errno 2] No such file: 'a.png'\n"),
         (KeyError("x"), 1, "vbmem: KeyError('x'); add --debug to see where, and please report it\n"),
         (RuntimeError("[red]"), 1, "vbmem: RuntimeError('[red]'); add --debug to see where, and please report it\n"),
-        (MemoryError(), 1, "vbmem: MemoryError(); add --debug to see where, and please report it\n"),
+        (MemoryError(), 2, NO_MEMORY),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."), 2, NO_MEMORY),
+        (RuntimeError("CUDA out of memory. Tried to allocate 9 GiB."), 2, NO_MEMORY),
         (KeyboardInterrupt(), 130, ""),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
@@ -128,6 +135,38 @@ def test_a_closed_pipe_is_no_error_to_report_even_for_short_answers():
     command = f"{sys.executable} -m vbmem --version | sleep 0"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
     assert result.stderr == ""
+
+
+def shell(command: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["bash", "-c", command], capture_output=True, timeout=120, env=PIPED)
+
+
+def test_a_closed_standard_output_is_told_before_the_work():
+    result = shell(f"{sys.executable} -m vbmem presets >&-")
+    assert result.returncode == 2
+    assert result.stderr.decode() == "vbmem: standard output is closed; send it somewhere, for example to /dev/null\n"
+    assert shell(f"{sys.executable} -m vbmem presets >&- 2>&-").returncode == 2
+
+
+def test_a_full_standard_output_is_one_sentence():
+    result = shell(f"{sys.executable} -m vbmem --version > /dev/full")
+    assert (result.returncode, result.stderr) == (2, b"vbmem: [Errno 28] No space left on device\n")
+
+
+def test_names_that_are_not_utf_8_can_be_told(tmp_path):
+    result = shell(f"{sys.executable} -m vbmem $'ab\\xff'")
+    assert result.returncode == 2
+    assert result.stderr.startswith(rb"vbmem: there is no command 'ab\udcff'")
+
+
+def test_a_warning_of_ours_is_one_sentence(run, monkeypatch):
+    def command() -> None:
+        warnings.warn("it carries no checksum", UncheckedFileWarning, stacklevel=1)
+
+    monkeypatch.setitem(command_groups()["See"], "doctor", command)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert run("doctor") == (0, "", "vbmem: it carries no checksum\n")
 
 
 # --- Start-up -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vbmem
-from test_integrity import save_memory, save_progress, save_written
+from saved_files import save_checkpoint_file, save_memory_file, save_written_memory
 from tiny import tiny_model
 from vbmem.checksums import BLANK, with_checksum
 from vbmem.errors import MemoryFileError, ModelError, VbmemError
@@ -125,12 +125,12 @@ def save_kanerva(path: Path) -> None:
 
 
 KINDS: dict[str, Any] = {
-    "memory": (save_memory, vbmem.load_memory),
+    "memory": (save_memory_file, vbmem.load_memory),
     "kanerva": (save_kanerva, vbmem.load_memory),
-    "written memory": (save_written, vbmem.WrittenMemory.load),
-    "checkpoint": (save_progress, load_checkpoint),
+    "written memory": (save_written_memory, vbmem.WrittenMemory.load),
+    "checkpoint": (save_checkpoint_file, load_checkpoint),
 }
-lengths = pytest.mark.parametrize("examples", [50, pytest.param(5000, marks=pytest.mark.long)])
+lengths = pytest.mark.parametrize("examples", [30, pytest.param(5000, marks=pytest.mark.long)])
 
 
 def fuzz(examples: int) -> Any:

@@ -10,41 +10,23 @@ import torch
 from safetensors.torch import save_file
 
 import vbmem
-from tiny import noise, tiny_model, tiny_network
+from saved_files import save_checkpoint_file, save_memory_file, save_model_files, save_written_memory
+from tiny import tiny_network
 from vbmem.errors import MemoryFileError, ModelError, UncheckedFileWarning, VbmemError
 from vbmem.files import read_tensors, write_tensors
-from vbmem.models.directory import SavedModel, read_settings, read_weights, save_model
-from vbmem.train.checkpoint import Progress, load_checkpoint, random_tensors, save_checkpoint
+from vbmem.models.directory import read_settings, read_weights
+from vbmem.train.checkpoint import load_checkpoint
 
 BODY = 2000  # bytes that are flipped of the tensors
 
 
-def save_memory(path: Path) -> None:
-    memory = vbmem.MixtureMemory(4, 2, 3)
-    vbmem.save_memory(path, memory, memory.write(torch.randn(20, 4), 2)[0])
-
-
-def save_written(path: Path) -> None:
-    tiny_model("tree").write(torch.from_numpy(noise(9)).movedim(-1, 1)).save(path)
-
-
-def save_weights(path: Path) -> None:
-    save_model(SavedModel(tiny_network(), "tiny"), path.parent)
-
-
-def save_progress(path: Path) -> None:
-    weights = tiny_network().state_dict()
-    groups = {"model": weights, "best": weights, "random": random_tensors(torch.device("cpu"))}
-    save_checkpoint(path, groups, Progress(epoch=3, best=-1.5))
-
-
 Kind = tuple[str, Callable[[Path], None], Callable[[Path], Any]]
 KINDS: dict[str, Kind] = {
-    "memory": ("a.memory", save_memory, vbmem.load_memory),
-    "written memory": ("a.memory", save_written, vbmem.WrittenMemory.load),
-    "weights": ("model.safetensors", save_weights, lambda path: read_weights(path.parent)),
-    "settings": ("config.json", save_weights, lambda path: read_settings(path.parent)),
-    "checkpoint": ("last.safetensors", save_progress, load_checkpoint),
+    "memory": ("a.memory", save_memory_file, vbmem.load_memory),
+    "written memory": ("a.memory", save_written_memory, vbmem.WrittenMemory.load),
+    "weights": ("model.safetensors", save_model_files, lambda path: read_weights(path.parent)),
+    "settings": ("config.json", save_model_files, lambda path: read_settings(path.parent)),
+    "checkpoint": ("last.safetensors", save_checkpoint_file, load_checkpoint),
 }
 every_kind = pytest.mark.parametrize(("name", "save", "load"), KINDS.values(), ids=KINDS.keys())
 
@@ -106,7 +88,7 @@ def test_saving_twice_gives_the_same_file(name, save, load, tmp_path):
 def test_no_memory_of_today_passes_for_one_of_before(tmp_path):
     """Even without its checksum and under the old name of the format."""
     path = tmp_path / "a.memory"
-    save_memory(path)
+    save_memory_file(path)
     tensors, metadata = read_tensors(path, "cpu")
     del metadata["checksum"]
     save_file(tensors, path, metadata | {"format": "vbmem.memory", "version": "4"})
@@ -115,7 +97,7 @@ def test_no_memory_of_today_passes_for_one_of_before(tmp_path):
 
 
 def test_weights_without_a_checksum_do_not_go_with_settings_that_have_one(tmp_path):
-    save_weights(tmp_path / "model.safetensors")
+    save_model_files(tmp_path / "model.safetensors")
     save_file(tiny_network().state_dict(), tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(ModelError, match=r"model\.safetensors is damaged .*its format is not 'vbmem\.checked-weights'"):
         vbmem.load(tmp_path)
@@ -160,7 +142,7 @@ DAMAGES: list[tuple[str, Callable[[torch.Tensor], Any], str]] = [
 @pytest.mark.parametrize(("name", "damage", "told"), DAMAGES)
 def test_a_memory_that_cannot_be_computed_with_is_refused(name, damage, told, tmp_path):
     path = tmp_path / "a.memory"
-    save_written(path)
+    save_written_memory(path)
     tensors, metadata = read_tensors(path, "cpu")
     changed = damage(tensors[name])
     if changed is not None:
@@ -173,7 +155,7 @@ def test_a_memory_that_cannot_be_computed_with_is_refused(name, damage, told, tm
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_settings_that_are_not_numbers_are_refused(number, tmp_path):
     path = tmp_path / "a.memory"
-    save_memory(path)
+    save_memory_file(path)
     tensors, metadata = read_tensors(path, "cpu")
     config = metadata["config"].replace('"row_mean": 0.0', f'"row_mean": {number}')
     write_tensors(path, tensors, metadata | {"config": config})

@@ -45,7 +45,7 @@ def blobs(samples=600, clusters=5, seed=0):
 
 def test_separate_clusters_are_found():
     X, labels = blobs()
-    mixture = MemoryMixture(n_clusters=5, n_rows=2, random_state=0).fit(X)
+    mixture = MemoryMixture(n_clusters=5, n_rows=2, tol=0.01, random_state=0).fit(X)
     assert adjusted_rand_score(labels, mixture.predict(X)) == 1
     assert adjusted_rand_score(labels, clone(mixture).fit_predict(X)) == 1
     assert mixture.converged_
@@ -79,7 +79,7 @@ def test_clusters_that_overlap_in_space_are_told_apart_by_their_subspaces():
 def test_the_density_integrates_to_one(noise, rows):
     rng = np.random.RandomState(0)
     X = np.concatenate([rng.randn(40, 2) * [1, 30], rng.randn(80, 2) * [2, 20] + [12, 50]])
-    mixture = MemoryMixture(2, rows, noise=noise, random_state=0).fit(X)
+    mixture = MemoryMixture(2, rows, noise=noise, tol=0.01, random_state=0).fit(X)
     widths = ((6, 15 if noise == "global" else 3), (25, 25))
     axes = [np.linspace(centre - 12 * width, centre + 12 * width, 201) for centre, width in widths]
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
@@ -405,7 +405,7 @@ def test_outliers_have_low_scores_and_the_label_minus_one():
 
 def test_one_in_a_hundred_new_samples_raises_an_alarm_by_default():
     X, _ = strange(4000, share=0)
-    detector = MemoryNovelty(2, 2, random_state=0).fit(X[:400])
+    detector = MemoryNovelty(2, 2, tol=0.01, random_state=0).fit(X[:400])
     assert (detector.predict(X[400:]) == -1).mean() == pytest.approx(0.01, abs=0.01)
     assert (detector.predict(X[400:] + 15) == -1).mean() > 0.95
 

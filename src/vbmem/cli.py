@@ -2,12 +2,14 @@
 
 import os
 import sys
+import warnings
 from contextlib import redirect_stdout, suppress
-from io import StringIO
+from io import StringIO, TextIOWrapper
+from typing import Any
 
 import vbmem
 from vbmem.commands import command_groups, find_commands
-from vbmem.errors import VbmemError
+from vbmem.errors import UncheckedFileWarning, VbmemError
 
 # tyro completes options and their choices; where it has nothing to offer, bash shall offer files.
 FILES_IN_BASH = """
@@ -22,11 +24,17 @@ def main() -> None:
     """
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
+    if sys.stdout is None:
+        complain("standard output is closed; send it somewhere, for example to /dev/null")
+        sys.exit(2)
+    show_any_name()
     try:
-        run([argument for argument in arguments if argument != "--debug"])
+        with warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            run([argument for argument in arguments if argument != "--debug"])
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read the output, `head` for example, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -34,14 +42,50 @@ def main() -> None:
         if debug:
             raise
         mendable = isinstance(error, (VbmemError, ValueError, OSError, ArithmeticError, ImportError))
-        complain(str(error) if mendable else f"{error!r}; add --debug to see where, and please report it")
+        if is_out_of_memory(error):
+            mendable = True
+            complain("there is not enough memory for this; ask for less at a time, or close other programs")
+        else:
+            complain(str(error) if mendable else f"{error!r}; add --debug to see where, and please report it")
+        try:
+            sys.stdout.flush()
+        except OSError:  # on a full disk, for example; Python would try again and complain at its end
+            discard_output()
         sys.exit(2 if mendable else 1)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether Python, torch on the CPU or torch on a GPU could not have the memory it asked for."""
+    told = "can't allocate memory" in str(error) or "out of memory" in str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and told)
+
+
+def show_any_name() -> None:
+    """Let the names of files be printed that are not UTF-8, or not in the alphabet of this terminal."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def discard_output() -> None:
+    """Let what is still to be printed vanish."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    """One of ours is a sentence; of others one also wants to know where they come from."""
+    ours = issubclass(category, UncheckedFileWarning)
+    complain(str(message) if ours else warnings.formatwarning(message, category, filename, lineno).strip())
 
 
 def complain(sentence: str) -> None:
     """Say on standard error what went wrong."""
     from rich.console import Console
 
+    if sys.stderr is None:
+        return
     Console(stderr=True).print(f"vbmem: {sentence}", style="red", soft_wrap=True, markup=False, highlight=False)
 
 

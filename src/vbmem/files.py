@@ -56,6 +56,20 @@ def whole_file(path: Path, mode: int = EVERYBODY) -> Iterator[BinaryIO]:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def check_writable(path: Path) -> None:
+    """Raise OSError where `whole_file` could not write, before the work that the file is for."""
+    try:
+        target = Path(os.path.realpath(path))
+        _mode_of(target)
+        folder = next(folder for folder in target.parents if folder.exists())
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def _mode_of(target: Path) -> int | None:
     """The mode of a file that is there, to be kept; only regular files are ever replaced."""
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFile
 
 from vbmem.app import uploads
 from vbmem.app.uploads import read_uploads
@@ -170,6 +170,27 @@ def test_a_small_file_of_huge_pixels_is_refused(tmp_path: Path, side: int) -> No
         read_uploads([bomb], FRAME)
     with pytest.raises(DataError, match=r"bomb.png has .* pixels"):
         read_uploads([make_zip(tmp_path / "z.zip", {"bomb.png": huge_png(side)})], FRAME)
+
+
+def test_all_pixels_together_have_a_limit_that_is_checked_before_any_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda *args: pytest.fail("it was decoded"))
+    packed = make_zip(tmp_path / "z.zip", {f"{n}.png": huge_png(7_000) for n in range(25)})
+    singles = [make_file(tmp_path / f"{n}.png", huge_png(7_000)) for n in range(6)]
+    small = make_zip(tmp_path / "small.zip", {f"{n}.png": huge_png(7_000) for n in range(6)})
+    for paths in ([packed], [*singles, *singles], [*singles, small]):
+        with pytest.raises(DataError, match="more than 500 million pixels in all"):
+            read_uploads(paths, FRAME)
+
+
+def test_as_many_pixels_as_the_limit_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "MAX_PIXELS_IN_ALL", 3 * 12 * 9)
+    packed = make_zip(tmp_path / "z.zip", {f"{n}.png": png() for n in range(2)})
+    single = make_file(tmp_path / "a.png", png())
+    assert len(read_uploads([packed, single], FRAME).names) == 3
+    with pytest.raises(DataError, match="pixels in all"):
+        read_uploads([packed, single, single], FRAME)
 
 
 def test_a_file_larger_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

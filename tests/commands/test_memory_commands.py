@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -16,7 +17,7 @@ import vbmem
 from tiny import MODELS, seeded, tiny_run, tiny_trainer
 from vbmem.commands import find_commands
 from vbmem.data.examples import photograph_crops
-from vbmem.errors import NumericalError
+from vbmem.errors import DataError, NumericalError
 from vbmem.memory.starting import Start
 from vbmem.memory.written import ChosenBy
 from vbmem.sheets import MARGIN, grid, save_picture
@@ -76,6 +77,13 @@ def test_write_says_what_it_did_and_leaves_the_memory(pictures, tmp_path, capsys
     expected = model.write(pictures, generator=seeded(3))
     assert torch.equal(written.state.loc_mean, expected.state.loc_mean)
     assert (written.model, written.frames) == ("cifar10-mixture", 12)
+
+
+def test_write_tells_programs_what_it_left(pictures, tmp_path, capsys):
+    left = tmp_path / "tree.memory"
+    run("write", pictures, "-o", left, "--model", "cifar10-tree", "--json")
+    told, written = json.loads(capsys.readouterr().out), vbmem.WrittenMemory.load(left)
+    assert told == {"memory": str(left), "frames": 12, "bytes": written.nbytes, "usage": written.usage.tolist()}
 
 
 def test_write_with_another_model_and_more_clusters(pictures, tmp_path, capsys):
@@ -253,6 +261,81 @@ def test_scores_that_are_not_numbers_are_an_error(memory, pictures, monkeypatch)
     monkeypatch.setattr(vbmem.Model, "score", lambda *_: torch.tensor([1.0] * 11 + [torch.nan]))
     with pytest.raises(NumericalError, match=r"some scores under .*my\.memory are not numbers"):
         run("score", memory, pictures)
+
+
+# --- What cannot be done is told before the work --------------------------------------------------------------------
+
+
+@pytest.fixture
+def some_broken(pictures, tmp_path) -> Path:
+    """A folder of two pictures that can be read and two that cannot."""
+    folder = tmp_path / "some broken"
+    folder.mkdir()
+    for name in ("01.png", "02.png"):
+        (folder / name).write_bytes((pictures / name).read_bytes())
+    (folder / "00.png").write_bytes(b"no picture")
+    (folder / "03.jpg").write_bytes(b"")
+    return folder
+
+
+def test_broken_pictures_can_be_left_out_and_are_counted(some_broken, memory, tmp_path, capsys):
+    with pytest.raises(DataError, match=r"00\.png cannot be read as a picture .*, or add --skip-broken$"):
+        run("write", some_broken, "-o", tmp_path / "a.memory")
+    run("write", some_broken, "-o", tmp_path / "a.memory", "--skip-broken")
+    out, err = capsys.readouterr()
+    assert "wrote 2 frames" in out
+    assert err.endswith("vbmem: left out 2 of 4 pictures that cannot be read: 00.png, 03.jpg\n")
+    run("score", memory, some_broken, "--skip-broken", "--json")
+    assert {row["file"] for row in json.loads(capsys.readouterr().out)} == {"01.png", "02.png"}
+    run("read", memory, some_broken, "--skip-broken", "--steps", 1, "-o", tmp_path / "read.png")
+    assert size_of(tmp_path / "read.png") == sheet(2, 2)
+
+
+def test_a_folder_of_nothing_but_broken_pictures_is_refused(some_broken, tmp_path):
+    for name in ("01.png", "02.png"):
+        (some_broken / name).unlink()
+    with pytest.raises(DataError, match=r"none of the 2 pictures in .* can be read"):
+        run("write", some_broken, "-o", tmp_path / "a.memory", "--skip-broken")
+
+
+def test_more_pictures_than_a_sheet_holds_are_refused(memory, pictures, tmp_path):
+    for arguments in (["generate", memory, "-n", 1_000_000], ["generate", memory, "-n", 10_000, "--by-cluster"]):
+        with pytest.raises(ValueError, match=r"0 pictures are too many for one sheet, .* give a smaller --count"):
+            run(*arguments, "-o", tmp_path / "new.png")
+    with pytest.raises(ValueError, match=r"too many for one sheet, .* give a smaller --steps"):
+        run("read", memory, pictures, "--steps", 1_000_000, "-o", tmp_path / "new.png")
+
+
+def test_a_memory_larger_than_the_machine_is_refused(pictures, tmp_path):
+    with pytest.raises(ValueError, match=r"a memory of 1000000000 clusters takes \d+ GB, and this machine has"):
+        run("write", pictures, "-o", tmp_path / "a.memory", "--clusters", 10**9)
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_work(memory, pictures, tmp_path, monkeypatch):
+    monkeypatch.setattr(vbmem, "load", lambda *_: pytest.fail("the work was begun"))
+    (tmp_path / "file").touch()
+    for out in ("/dev/null", tmp_path, tmp_path / "file" / "below", tmp_path / ("x" * 300)):
+        for arguments in (["write", pictures], ["generate", memory], ["read", memory, pictures]):
+            with pytest.raises(OSError, match=f"cannot write {out}: "):
+                run(*arguments, "-o", out)
+        with pytest.raises(OSError, match=f"cannot write {out}: "):
+            run("score", memory, pictures, "--csv", out)
+
+
+def test_names_need_not_be_utf_8(pictures, tmp_path, request):
+    called = request.getfixturevalue("run")  # as from a shell
+    folder = tmp_path / "any\udcff"
+    folder.mkdir()
+    (folder / "a\udcff.png").write_bytes((pictures / "01.png").read_bytes())
+    path = tmp_path / "any\udcff.memory"
+    model = vbmem.load("digits-mixture")
+    replace(model, name="any\udcff").save(tmp_path / "model\udcff")
+    options = ["--model", str(tmp_path / "model\udcff")]
+    code, out, _ = called("write", str(folder), "-o", str(path), *options)
+    assert (code, "any\\udcff.memory" in out) == (0, True)
+    code, _, err = called("score", str(path), str(folder), "--csv", str(tmp_path / "scores\udcff.csv"), *options)
+    assert (code, err) == (0, "")
+    assert (tmp_path / "scores\udcff.csv").read_bytes().splitlines()[1].startswith(b"a\xff.png,")
 
 
 # --- models and export ----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from vbmem.data.damage import blur, damaged
+from vbmem.data.damage import blur, damaged, randomly_damaged
 
 
 def test_blur_is_the_gaussian_convolution():
@@ -34,3 +34,18 @@ def test_damage_hides_the_right_blurs_and_adds_noise() -> None:
     assert blurred.var() < 0.5 * same.var()
     noisy, _ = damaged(frame, noise=1, hidden=0, sigma=0)
     assert 0 <= float(noisy.min()) < float(noisy.max()) <= 1
+
+
+def test_random_damage_is_noise_or_a_hidden_half_of_some_frames():
+    frames = torch.rand(20, 30, 3, 8, 8).clamp(0.1, 0.9)
+    seen = randomly_damaged(frames, 0.6, torch.Generator().manual_seed(0))
+    changed = (seen != frames).flatten(2).any(-1)
+    grey = (seen == 0.5).all(-3)  # [20, 30, 8, 8]
+    hidden = grey.flatten(2).sum(-1) == 32
+    assert abs(changed.double().mean() - 0.6) < 0.06
+    assert abs(hidden.double().mean() - 0.2) < 0.06
+    halves = {tuple(map(tuple, mask.tolist())) for mask in grey[hidden]}
+    assert len(halves) == 4
+    assert torch.equal(seen.where(~grey.unsqueeze(-3), 0)[hidden], frames.where(~grey.unsqueeze(-3), 0)[hidden])
+    assert 0 <= float(seen.min()) < float(seen.max()) <= 1
+    assert torch.equal(randomly_damaged(frames, 0.0), frames)

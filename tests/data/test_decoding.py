@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -6,6 +7,7 @@ from PIL import Image
 
 from tiny import noise
 from vbmem.data import load_images, read_picture
+from vbmem.data.decoding import read_folder
 from vbmem.errors import DataError
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
@@ -91,7 +93,7 @@ def test_exif_orientation_is_applied(tmp_path):
     assert is_plain(picture[8:], RED, 0)
 
 
-@pytest.mark.parametrize(("size", "channels"), [(0, 3), (8, 4)])
+@pytest.mark.parametrize(("size", "channels"), [(0, 3), (8, 4), (1_000_000, 3)])
 def test_impossible_requests_are_refused(size, channels):
     with pytest.raises(DataError, match="cannot make a picture"):
         read_picture(Image.new("L", (4, 4)), size, channels)
@@ -182,3 +184,18 @@ def test_a_picture_beyond_pillows_limit_is_one_clear_error(tmp_path, monkeypatch
     Image.new("1", (side, side)).save(tmp_path / "huge.png")
     with pytest.raises(DataError, match=r"huge\.png has more than 10000 pixels; shrink it"):
         load_images(tmp_path, progress=False)
+
+
+def test_pictures_that_cannot_be_read_are_left_out_where_a_list_for_them_is_given(tmp_path):
+    for name in ("a/1.png", "b/2.png", "b/3.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8), RED).save(tmp_path / name)
+    (tmp_path / "b" / "2.png").write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"2\.png cannot be read"):
+        read_folder(tmp_path, 8, progress=False)
+    broken: list[Path] = []
+    images = read_folder(tmp_path, 8, progress=False, broken=broken)
+    assert broken == [Path("b/2.png")]
+    assert len(images.x_train) == 2
+    assert images.y_train is not None
+    assert images.y_train.tolist() == [0, 1]

@@ -185,3 +185,12 @@ def test_float32_is_close_to_float64(spread):
     single = log_densities(codes.float(), mean.float(), cov.float(), ONE.float(), ONE.float(), True)
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), log_densities(codes, mean, cov, ONE, ONE, True), rtol=1e-5, atol=1e-2)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_frame_has_the_same_density_whatever_others_are_asked_for(rows):
+    codes, mean, cov = problem(4, rows, clusters=5, frames=40, spread=3.0, scale=2.0)
+    codes = 3 * codes  # so far out that some pairs of a cluster and a frame need many steps
+    together = log_densities(codes, mean, cov, ONE, ONE, True)
+    alone = [log_densities(frame, mean, cov, ONE, ONE, True) for frame in codes.split(1)]
+    torch.testing.assert_close(together, torch.cat(alone, -1), rtol=1e-12, atol=1e-12)

@@ -127,3 +127,27 @@ def test_the_command_evaluates_a_run_and_its_export_to_the_very_same_number(bina
         evaluate(str(tmp_path / name), device="cpu")
         printed = json.loads(capsys.readouterr().out)
         assert {key: printed[key] for key in result["test"]} == result["test"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["table1", "--seeds", "0"],
+        ["table1", "--models"],
+        ["claims", "--seeds", "0"],
+        ["episodes-table", "--seeds", "0"],
+        ["figure2", "--rows", "--out", "x"],
+        ["figure2", "--seeds", "0", "--out", "x"],
+        ["figure3", "--models"],
+        ["metrics", "cifar10-mixture", "--episodes", "0"],
+        ["few-shot", "digits-mixture", "--trials", "0"],
+        ["metrics", "cifar10-mixture", "--frames", "1000000000"],
+    ],
+    ids=" ".join,
+)
+def test_nothing_to_do_and_far_too_much_is_an_error(arguments, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

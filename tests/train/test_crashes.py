@@ -83,10 +83,15 @@ class SavingNowAndThen(GivenBounds):
         return {"elbo_per_frame": BOUNDS[epoch], "standard_error": 0.0}
 
 
+def run(run_dir, **options):
+    made = tiny_trainer(tiny_run(stages=(Stage(3, 1e-2), Stage(3, 1e-3)), data=FEW), run_dir, squares(20), **options)
+    SavingNowAndThen(made, BOUNDS)
+    made.run()
+
+
 @pytest.mark.parametrize("write", range(11))
 def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "SAVE_EVERY", 1e9)
-    config = tiny_run(stages=(Stage(3, 1e-2), Stage(3, 1e-3)), data=FEW)
     writes = 0
 
     def cut(original):
@@ -98,11 +103,6 @@ def test_a_power_cut_before_any_write_loses_nothing(write, tmp_path, monkeypatch
             original(*args)
 
         return cut_or_write
-
-    def run(run_dir, **options):
-        made = tiny_trainer(config, run_dir, squares(20), **options)
-        SavingNowAndThen(made, BOUNDS)
-        made.run()
 
     run(tmp_path / "whole")
     with monkeypatch.context() as patch:
@@ -122,7 +122,6 @@ OPERATIONS = {"open": (os, "open"), "sync": (os, "fsync"), "rename": (Path, "rep
 def test_a_power_cut_around_any_file_operation_loses_nothing(moment, tmp_path, monkeypatch):
     """After the cut nothing works any more, so that nobody can tidy up."""
     monkeypatch.setattr(loop, "SAVE_EVERY", 1e9)
-    config = tiny_run(stages=(Stage(3, 1e-2), Stage(3, 1e-3)), data=FEW)
     done = 0
 
     def cut(original, last):
@@ -137,11 +136,6 @@ def test_a_power_cut_around_any_file_operation_loses_nothing(moment, tmp_path, m
             return result
 
         return cut_or_do
-
-    def run(run_dir, **options):
-        made = tiny_trainer(config, run_dir, squares(20), **options)
-        SavingNowAndThen(made, BOUNDS)
-        made.run()
 
     run(tmp_path / "whole")
     for last in range(1, 1000):

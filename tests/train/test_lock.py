@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,13 @@ def test_a_run_that_could_not_begin_or_broke_off_holds_nothing(tmp_path, monkeyp
     with pytest.raises(CheckpointError, match="holds a run already"):
         tiny_trainer(CONFIG, tmp_path)
     assert not (tmp_path / NAME).exists()
+
+
+def test_a_run_that_could_not_begin_leaves_no_directory(tmp_path):
+    data = replace(CONFIG.data, batch_size=10**9)
+    with pytest.raises(ValueError, match="needs 4000000000 images"):
+        tiny_trainer(replace(CONFIG, data=data), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path):

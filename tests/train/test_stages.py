@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -275,6 +276,23 @@ def test_the_regulariser_makes_a_difference_in_training(tmp_path):
         made.run()
         weights.append(made.model.state_dict())
     assert not same(*weights)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_damage_is_for_training_only_and_the_whole_picture_is_what_counts(model, tmp_path, monkeypatch):
+    whole, damaged = (
+        trainer(tiny_run(MODELS[model], damage=share), tmp_path / str(share)).model for share in (0.0, 1.0)
+    )
+    frames = torch.rand(2, 4, whole.frame.channels, whole.frame.size, whole.frame.size)
+    assert torch.equal(damaged.eval().seen(frames), frames)
+    assert torch.equal(whole.train().seen(frames), frames)
+    embed, score = Mock(wraps=damaged.embed), Mock(wraps=damaged.score)
+    monkeypatch.setattr(damaged, "embed", embed)
+    monkeypatch.setattr(damaged, "score", score)
+    damaged.train()(frames)
+    encoded = embed.call_args.args[0]
+    assert not torch.isclose(encoded, frames).flatten(2).all(-1).any()
+    assert all(torch.equal(call.args[1], frames) for call in score.call_args_list)
 
 
 def test_statistics_of_batch_norm_stay_where_they_are_through_all_stages(tmp_path):

@@ -2,14 +2,17 @@
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio_client.utils import is_file_obj, is_http_url_like, traverse
 
 from vbmem.app.markup import escape
 from vbmem.app.session import Session
 from vbmem.app.uploads import Upload, read_uploads
+from vbmem.app.visitors import in_turn
 
 EVENT: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
 LIVE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "trigger_mode": "always_last"}
@@ -22,15 +25,35 @@ CLICKED = """element.addEventListener('click', event => {
 });"""
 
 
+class Page(gr.Blocks):
+    """Blocks that tell whoever sends a value no component allows what is wrong, and leave the terminal out of it."""
+
+    async def preprocess_data(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
+        try:
+            traverse(inputs, _require_own_file, is_file_obj)
+            return await super().preprocess_data(block_fn, inputs, *args, **kwargs)
+        except Exception as error:  # what fails here is what was sent: a number too large, a text, a foreign file
+            reason = error.message if isinstance(error, gr.Error) else "it is not what the page sends"
+            message = f"a value was refused ({reason}); reload the page"
+            raise gr.Error(escape(message), MESSAGE_SECONDS, print_exception=False) from error
+
+
+def _require_own_file(file: dict[str, Any]) -> dict[str, Any]:
+    if is_http_url_like(file["path"]):  # gradio would fetch it
+        raise gr.Error("files are not fetched from elsewhere")
+    return file
+
+
 def shows_errors(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler, but where it fails the page stays as it is and shows the error's message for a while."""
+    """The handler, called in a thread when it is the visitor's turn; where it fails, the page stays as it is and shows
+    the error's message for a while."""
 
     @functools.wraps(handler)
-    def guarded(session: Session | None, /, *args: Any, **kwargs: Any) -> Any:
+    async def guarded(session: Session | None, /, *args: Any, **kwargs: Any) -> Any:
         try:
             if session is None:  # the server was started again, or has forgotten a page that nobody used
                 raise ValueError("this page is not ready, or no longer known here; reload it")
-            return handler(session, *args, **kwargs)
+            return await in_turn(functools.partial(handler, session, *args, **kwargs))
         except (ValueError, OSError, ArithmeticError) as error:
             gr.Warning(escape(error), duration=MESSAGE_SECONDS)
             return gr.skip()
@@ -53,15 +76,30 @@ def on_upload(zone: gr.File, handler: Callable[[Session, list[Path]], Any], sess
     """Hand what is dropped to the handler, delete it from the disk and empty the zone again; returns the event, for
     more to follow it."""
 
-    def take(session: Session | None, dropped: str | list[str]) -> Any:
-        files = [Path(file) for file in ([dropped] if isinstance(dropped, str) else dropped)]
+    def handle(session: Session, files: list[Path]) -> Any:
+        if not files:
+            raise ValueError("no file was given; drop one onto the page")
+        return handler(session, files)
+
+    async def take(session: Session | None, dropped: str | list[str] | None) -> Any:
+        files = [Path(file) for file in ([dropped] if isinstance(dropped, str) else dropped or [])]
         try:
-            return shows_errors(handler)(session, files)
+            return await shows_errors(handle)(session, files)
         finally:
             for file in files:
-                file.unlink(missing_ok=True)
+                with suppress(OSError):  # what only a program names: a file that is gone, a folder with others
+                    file.unlink()
+                    file.parent.rmdir()
 
     return zone.upload(take, [session, zone], outputs, **EVENT).then(lambda: None, None, zone, **LIVE)
+
+
+def clicked(event: gr.EventData) -> int:
+    """The number of the button that was clicked."""
+    try:
+        return int(event.index)
+    except (AttributeError, TypeError) as error:  # from a program that is not the page
+        raise ValueError("the click names no button; reload the page") from error
 
 
 def uploaded_pictures(files: list[Path], session: Session) -> Upload:

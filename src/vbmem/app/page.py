@@ -10,9 +10,10 @@ from typing import Any
 import gradio as gr
 
 from vbmem.app import show, tabs
-from vbmem.app.events import CLICKED, EVENT, LIVE, drop_zone, on_upload, uploaded_pictures, when
+from vbmem.app.events import CLICKED, EVENT, LIVE, Page, clicked, drop_zone, on_upload, uploaded_pictures, when
 from vbmem.app.session import Session, open_model
 from vbmem.app.uploads import MAX_PICTURES
+from vbmem.app.visitors import in_turn
 from vbmem.data import examples
 from vbmem.pretrained.model import Model
 
@@ -30,7 +31,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
         data_dir: where CIFAR-10 is kept, for examples.
         typed_models: whether a directory of this computer may be typed in as a model.
     """
-    with gr.Blocks(title="vbmem", analytics_enabled=False, delete_cache=(600, 600)) as page:
+    with Page(title="vbmem", analytics_enabled=False, delete_cache=(600, 600)) as page:
         session, opened = gr.State(), gr.State(first)
         gr.HTML(HEADER, elem_id="header")
         with gr.Row(elem_classes="columns"):
@@ -62,7 +63,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
                 memory_file = tabs.keep(session)
         shown = [session, episode, memory, selected]
 
-        page.load(lambda: _view(_first_session(open_model(first)).written()), None, shown, **EVENT)
+        page.load(partial(in_turn, lambda: _view(_first_session(open_model(first)).written())), None, shown, **EVENT)
         when(model.input, _choose_model, [session, model], [*shown, opened, source]).then(
             lambda name: name, opened, model, **LIVE
         )
@@ -85,6 +86,8 @@ def _first_session(model: Model) -> Session:
 
 
 def _choose_model(session: Session, name: str) -> list[Any]:
+    if not isinstance(name, str):
+        raise ValueError("a model was named by something that is no text; reload the page")
     model = open_model(name)
     same_format = model.frame == session.model.frame
     changed = Session(model, session.frames) if same_format else _first_session(model)
@@ -103,5 +106,5 @@ def _draw_examples(session: Session, source: str, number: float | None, data_dir
 
 
 def _pick(session: Session, event: gr.EventData) -> list[Any]:
-    picked = session.frames[int(event.index) % len(session.frames)]
+    picked = session.frames[clicked(event) % len(session.frames)]
     return [replace(session, picked=picked), gr.Tabs(selected="recall")]

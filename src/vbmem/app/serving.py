@@ -4,10 +4,14 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+from vbmem.app.guard import Guard
 from vbmem.app.session import open_model
 from vbmem.app.uploads import MAX_FILE
 from vbmem.models.directory import build_model
@@ -16,6 +20,7 @@ from vbmem.pretrained.directory import find, shipped
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 SESSIONS = 200  # visitors whose pictures are held in memory
+EVENTS = 1000  # that are taken up at once; most of them wait for their visitor's turn
 
 
 def launch(model: str, data_dir: Path | None, host: str, port: int) -> None:
@@ -33,21 +38,33 @@ def launch(model: str, data_dir: Path | None, host: str, port: int) -> None:
         # Gradio reads these when it is imported.
         os.environ |= {
             "GRADIO_ANALYTICS_ENABLED": "False",
+            "GRADIO_ANALYTICS_MAX_EVENTS": "1",  # it computes statistics of all these events after every event
             "GRADIO_RUN_HISTORY": "False",
             "GRADIO_TEMP_DIR": folder,
         }
         import gradio as gr
 
         from vbmem.app.page import build
+        from vbmem.app.visitors import separate_uploads
+
+        separate_uploads()
+
+        @asynccontextmanager
+        async def guarded(app: Any) -> AsyncIterator[None]:
+            """Around all of gradio's own middleware, from before the first connection."""
+            app.middleware_stack = Guard(app.middleware_stack, host)
+            yield
 
         models = [name for name in shipped() if isinstance(build_model(find(name)).network, MemoryModel)]
         page = build(model, models if model in models else [model, *models], data_dir, typed_models=host in LOCAL)
-        page.queue(api_open=False)
+        page.queue(api_open=False, default_concurrency_limit=None)  # `visitors` says whose turn it is
         page.launch(
             server_name=host,
             server_port=port,
             quiet=True,
             prevent_thread_lock=True,
+            max_threads=EVENTS,
+            app_kwargs={"lifespan": guarded},
             max_file_size=MAX_FILE,
             state_session_capacity=SESSIONS,
             footer_links=[],

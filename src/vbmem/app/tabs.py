@@ -8,7 +8,7 @@ import gradio as gr
 import torch
 
 from vbmem.app import show
-from vbmem.app.events import CLICKED, LIVE, drop_zone, on_upload, shows_errors, uploaded_pictures, when
+from vbmem.app.events import CLICKED, LIVE, clicked, drop_zone, on_upload, shows_errors, uploaded_pictures, when
 from vbmem.app.markup import render
 from vbmem.app.session import MAX_SIZE, Session
 from vbmem.data import examples
@@ -38,7 +38,7 @@ def generate(session: gr.State) -> None:
         return [show.cluster_choice(session), show.generated(session, count, kind == "means")]
 
     def choose(session: Session, kind: str, count: float, event: gr.EventData) -> list[Any]:
-        index = int(event.index)
+        index = clicked(event)
         changed = replace(session, chosen=None if index < 0 else index)
         return [changed, *draw(changed, kind, count)]
 

@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from typing import Literal, TypeVar, get_args
 
 Command = TypeVar("Command", bound=Callable[..., None])
-Group = Literal["See", "Your pictures", "Train", "The paper"]
+Group = Literal["See", "Your data", "Train", "The paper"]
 
 _groups: dict[Group, dict[str, Callable[..., None]]] = {group: {} for group in get_args(Group)}
 

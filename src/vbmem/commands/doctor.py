@@ -4,12 +4,11 @@ import os
 import platform
 import time
 from importlib import metadata
-from json import dumps
 from typing import Any
 
 import vbmem
 from vbmem.commands import command
-from vbmem.commands.output import console
+from vbmem.commands.output import console, print_json
 
 LIBRARIES = ("torch", "numpy", "scikit-learn", "safetensors", "pillow", "matplotlib", "triton")
 
@@ -25,7 +24,7 @@ def doctor(json: bool = False) -> None:
 
     found = findings()
     if json:
-        print(dumps(found, indent=1))
+        print_json(found)
     else:
         table = Table(show_header=False, box=None)
         for name, value in found.items():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from csv import writer
+import os
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,8 +13,8 @@ import tyro
 import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
-from vbmem.commands.output import say, show
-from vbmem.errors import NumericalError
+from vbmem.commands.output import print_json, save_csv, save_numbers, say, show, warn
+from vbmem.errors import DataError, NumericalError
 from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
@@ -26,43 +25,72 @@ MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY
 Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 
+SkipBroken = Annotated[
+    bool, tyro.conf.arg(help="leave out pictures in the folder that cannot be read, and say how many")
+]
+
+DEFAULT_MODEL = "cifar10-mixture"
 SHOWN = 64  # pixels, to which smaller pictures are enlarged
+LARGEST_SHEET = 2**27  # pixels; viewers refuse pictures that are much larger
+NAMED = 3  # pictures that are left out, at most, by name
 
 
-@command("Your pictures")
+@command("Your data")
 def write(
     images: Images,
     out: Out,
-    model: str = "cifar10-mixture",
+    model: str = DEFAULT_MODEL,
     clusters: int | None = None,
     start: Start | None = None,
+    skip_broken: SkipBroken = False,
+    json: bool = False,
     seed: int = 0,
 ) -> None:
-    """Write a folder of pictures into a memory file.
+    """Write a folder of pictures, or codes, into a memory file.
 
     Args:
-        images: the folder, or a single picture.
+        images: the folder, or a single picture; or codes, embeddings of any kind: an .npy, .safetensors or .parquet
+            file with a code in every row, or a directory of such files.
         out: the memory file to leave.
-        model: a name that `vbmem models` lists, the directory of a model or a training run, or hf://USER/NAME.
-        clusters: how many clusters the memory has; by default as many as the model was trained with.
+        model: what encodes the pictures: a name that `vbmem models` lists, the directory of a model or a training run,
+            or hf://USER/NAME.
+        clusters: how many clusters the memory has; by default as many as the model was trained with, and 10 for codes.
         start: where the write starts: at the prior, random, at random frames, at k-means++ seeds, at the means of
             k-means or of a Ward clustering; by default what suits the memory.
+        json: print JSON instead of sentences.
         seed: seed of the random start of the write.
     """
-    from vbmem.pretrained.inputs import as_frames
+    from vbmem.data.code_files import holds_codes
+    from vbmem.files import check_writable
     from vbmem.pretrained.timing import timed_write
 
-    generator, loaded = _generator(seed), vbmem.load(model)
+    check_writable(out)
+    if holds_codes(images):
+        from vbmem.commands.code_files import write_codes
+
+        if model != DEFAULT_MODEL:
+            raise ValueError(f"{images} holds codes, which no model encodes; leave out --model")
+        return write_codes(images, out, clusters, start, json, seeded(seed))
+    generator, loaded = seeded(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
-    memory, _, times = timed_write(loaded, as_frames(images, loaded.frame), generator, start)
+        _check_room(loaded, clusters)
+    frames, _ = _frames(images, loaded, skip_broken)
+    memory, _, times = timed_write(loaded, frames, generator, start)
     memory.save(out)
+    if json:
+        return print_json(written_facts(memory, out))
     say(f"wrote {memory.frames} frames into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
         say("frames in each cluster: " + " ".join(f"{frames:.0f}" for frames in usage))
 
 
-@command("Your pictures")
+def written_facts(memory: vbmem.WrittenMemory, out: Path) -> dict[str, Any]:
+    """What `vbmem write` left, for programs: of a tree, the use of the clusters of every partition."""
+    return {"memory": str(out), "frames": memory.frames, "bytes": memory.nbytes, "usage": memory.usage.tolist()}
+
+
+@command("Your data")
 def generate(
     memory: MemoryFile,
     out: Out = Path("generated.png"),
@@ -97,7 +125,12 @@ def generate(
     """
     import torch
 
-    generator, (loaded, written) = _generator(seed), _open(memory, model)
+    from vbmem.files import check_writable
+
+    check_writable(out)
+    generator, (loaded, written) = seeded(seed), _open(memory, model)
+    rows = written.empty.layout[0] if by_cluster else 1
+    _check_sheet(count * rows, loaded.frame.size, "--count")
     clusters = range(written.empty.layout[0]) if by_cluster else [None]
     draw = partial(
         loaded.generate,
@@ -112,12 +145,13 @@ def generate(
     _save_sheet(torch.cat(pictures), count if by_cluster else math.isqrt(count - 1) + 1, out)
 
 
-@command("Your pictures")
+@command("Your data")
 def read(
     memory: MemoryFile,
     images: Images,
     out: Out = Path("read.png"),
     steps: int = 12,
+    skip_broken: SkipBroken = False,
     means: bool = False,
     trust: float = 1.0,
     sample_pixels: bool = False,
@@ -143,52 +177,64 @@ def read(
     """
     import torch
 
-    from vbmem.pretrained.inputs import as_frames, to_unit
+    from vbmem.files import check_writable
+    from vbmem.pretrained.inputs import to_unit
 
-    generator, (loaded, written) = _generator(seed), _open(memory, model)
-    frames = to_unit(as_frames(images, loaded.frame), loaded.frame)
+    check_writable(out)
+    generator, (loaded, written) = seeded(seed), _open(memory, model)
+    frames = to_unit(_frames(images, loaded, skip_broken)[0], loaded.frame)
+    _check_sheet(len(frames) * (1 + steps), loaded.frame.size, "--steps")
     shown = _shown(means, sample_pixels, mean_pictures, paint_steps)
     chain = loaded.read(written, frames, steps, trust=trust, **shown, generator=generator)
     rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
     _save_sheet(rows.flatten(0, 1), 1 + steps, out)
 
 
-@command("Your pictures")
+@command("Your data")
 def score(
     memory: MemoryFile,
     images: Images,
     csv: Path | None = None,
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
     json: bool = False,
+    skip_broken: SkipBroken = False,
     model: str | None = None,
 ) -> None:
-    """Has a memory file seen such pictures? Least familiar first.
+    """Has a memory seen such pictures, or codes?
 
-    A score in nats, and whether that makes a picture known or new: of pictures like the written ones, about 9 in
-    10 are known. Memories of fewer than four pictures only have scores.
+    Least familiar first: a score in nats, and whether that makes a picture known or new. Of pictures like the written
+    ones, about 9 in 10 are known. Memories of fewer than four pictures, and those of codes, only have scores.
 
     Args:
         memory: the file that `vbmem write` left.
-        images: a folder of pictures, or a single one.
+        images: a folder of pictures, or a single one; codes, as `vbmem write` takes them, for a memory of codes.
         csv: also write file names, scores and verdicts here.
+        out: also write the scores here, an .npy file, in the order of the pictures' names or of the codes' rows.
         json: print JSON instead of a table.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
     """
-    from vbmem.data.decoding import picture_names
-    from vbmem.files import write_atomically
+    from vbmem.commands.code_files import score_codes
+    from vbmem.files import check_writable
 
-    loaded, written = _open(memory, model)
-    scores, threshold = loaded.score(written, images).tolist(), loaded.threshold(written)
+    for target in filter(None, (csv, out)):
+        check_writable(target)
+    written = vbmem.WrittenMemory.load(memory)
+    if not written.model:
+        return score_codes(written, images, csv, out, json)
+    loaded = _writer_of(written, memory, model)
+    frames, names = _frames(images, loaded, skip_broken)
+    found, threshold = loaded.score(written, frames), loaded.threshold(written)
+    scores = found.tolist()
     if not all(map(math.isfinite, scores)):
         raise NumericalError(f"some scores under {memory} are not numbers; the memory or its model is unusable")
-    names = list(map(str, picture_names(images))) if images.is_dir() else [images.name]
+    if out is not None:
+        save_numbers(found.cpu(), out)
     rows = [
         {"file": name, "score": round(score, 2), "verdict": _verdict(score, threshold)}
         for score, name in sorted(zip(scores, names, strict=True))
     ]
     if csv is not None:
-        lines = StringIO(newline="")
-        writer(lines).writerows([tuple(rows[0]), *(tuple(row.values()) for row in rows)])
-        write_atomically(csv, lines.getvalue().encode())
+        save_csv(rows, csv)
     show(rows, json)
 
 
@@ -199,14 +245,61 @@ def _verdict(score: float, threshold: float | None) -> str:
 
 
 def _open(path: Path, model: str | None) -> tuple[vbmem.Model, vbmem.WrittenMemory]:
-    """A memory file and the model that wrote it."""
+    """A memory file of pictures and the model that wrote it."""
+    memory = vbmem.WrittenMemory.load(path)
+    return _writer_of(memory, path, model), memory
+
+
+def _writer_of(memory: vbmem.WrittenMemory, path: Path, model: str | None) -> vbmem.Model:
+    """The model that wrote the memory in a file, or the one that is said to have."""
     from vbmem.models.card import HUB
 
-    memory = vbmem.WrittenMemory.load(path)
+    if not memory.model:
+        raise ValueError(f"{path} holds codes that no model made pictures of; `vbmem sample` draws codes from it")
     if model is None and memory.model not in pretrained.shipped():
         its = memory.model if memory.model.startswith(HUB) else "DIRECTORY"
         raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model {its}")
-    return vbmem.load(model or memory.model), memory
+    return vbmem.load(model or memory.model)
+
+
+def _frames(images: Path, loaded: vbmem.Model, skip_broken: bool) -> tuple[torch.Tensor, list[str]]:
+    """The pictures of a folder, or a single one, as frames for a model, and their names."""
+    from vbmem.data.decoding import picture_names
+    from vbmem.pretrained.inputs import as_frames
+
+    if not images.is_dir():
+        return as_frames(images, loaded.frame), [images.name]
+    broken: list[Path] | None = [] if skip_broken else None
+    try:
+        frames = as_frames(images, loaded.frame, broken)
+    except DataError as error:
+        raise DataError(str(error) if skip_broken else f"{error}, or add --skip-broken") from error
+    left_out = broken or []
+    if left_out:
+        named = ", ".join(map(str, left_out[:NAMED])) + ", .." * (len(left_out) > NAMED)
+        warn(f"left out {len(left_out)} of {len(frames) + len(left_out)} pictures that cannot be read: {named}")
+    return frames, [str(name) for name in picture_names(images) if name not in left_out]
+
+
+def _check_room(loaded: vbmem.Model, clusters: int) -> None:
+    """Raise ValueError if a memory of so many clusters cannot fit this machine, before anything is written."""
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    rows = loaded.memory.rows + 1
+    needed = 4 * clusters * rows * (loaded.memory.code_size + rows)
+    if needed > has:
+        raise ValueError(
+            f"a memory of {clusters} clusters takes {needed / 1e9:.0f} GB, and this machine has {has / 1e9:.0f} GB; "
+            "give fewer --clusters"
+        )
+
+
+def _check_sheet(count: int, size: int, option: str) -> None:
+    """Raise ValueError if so many pictures cannot be shown on one sheet, before any is made."""
+    from vbmem.sheets import MARGIN
+
+    most = LARGEST_SHEET // (max(1, SHOWN // size) * (size + MARGIN)) ** 2
+    if count > most:
+        raise ValueError(f"{count} pictures are too many for one sheet, which holds {most}; give a smaller {option}")
 
 
 def _shown(means: bool, sample_pixels: bool, mean_pictures: bool, paint_steps: int) -> dict[str, Any]:
@@ -215,7 +308,8 @@ def _shown(means: bool, sample_pixels: bool, mean_pictures: bool, paint_steps: i
     return {"sample": not means, "sample_pixels": sample_pixels, "crisp": crisp, "paint_steps": paint_steps}
 
 
-def _generator(seed: int) -> torch.Generator:
+def seeded(seed: int) -> torch.Generator:
+    """A generator of random draws, from the seed that a person gave."""
     import torch
 
     if not 0 <= seed < 2**63:

@@ -1,11 +1,19 @@
-"""What commands print: sentences and tables for people, JSON for programs."""
+"""What commands print and leave: sentences and tables for people, JSON and files of numbers for programs."""
 
+from __future__ import annotations
+
+from csv import writer
+from io import StringIO
 from json import dumps
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from vbmem.tables import table
+
+if TYPE_CHECKING:
+    import torch
 
 console = Console()
 
@@ -15,9 +23,37 @@ def say(text: str) -> None:
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
+def warn(text: str) -> None:
+    """Print a sentence on standard error, so that what a program reads stays as it is."""
+    Console(stderr=True).print(f"vbmem: {text}", soft_wrap=True, markup=False, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    print(dumps(value, indent=1))
+
+
 def show(rows: list[dict[str, Any]], json: bool) -> None:
     """Rows with the same names, which head the columns."""
     if json:
-        print(dumps(rows, indent=1))
+        print_json(rows)
     else:
         console.print(table(rows))
+
+
+def save_csv(rows: list[dict[str, Any]], path: Path) -> None:
+    """Leave a whole CSV file of rows with the same names, or nothing."""
+    from vbmem.files import write_atomically
+
+    lines = StringIO(newline="")
+    writer(lines).writerows([tuple(rows[0]), *(tuple(row.values()) for row in rows)])
+    write_atomically(path, lines.getvalue().encode(errors="surrogateescape"))  # the name of a file may be any bytes
+
+
+def save_numbers(numbers: torch.Tensor, path: Path) -> None:
+    """Leave a whole .npy file, or nothing."""
+    import numpy as np
+
+    from vbmem.files import whole_file
+
+    with whole_file(path) as file:
+        np.save(file, numbers.contiguous().numpy())

@@ -94,8 +94,8 @@ def figure2(
     """
     from vbmem.paper import figure2
 
-    if min(seeds, episode_length, *rows, *code_sizes) < 1:
-        raise ValueError("--seeds, --rows, --code-sizes and --episode-length must be at least 1")
+    if not rows or not code_sizes or min(seeds, episode_length, *rows, *code_sizes) < 1:
+        raise ValueError("--seeds, --rows, --code-sizes and --episode-length must be at least 1, and none may be empty")
     figure2.figure2(out, seed, seeds, rows, code_sizes, console, episode_length)
 
 
@@ -119,6 +119,8 @@ FIGURES, MIXTURE, BOTH = Path("figures"), "cifar10-mixture", ["cifar10-mixture",
 def _draw(figure: str, *options: Any, as_in_paper: bool) -> None:
     from vbmem.paper import figures
 
+    if [] in options:
+        raise ValueError("--models needs at least one name that `vbmem models` lists, or a directory")
     getattr(figures, figure)(*options, console, as_in_paper=as_in_paper)
 
 
@@ -191,9 +193,11 @@ def metrics(
         sizes: also measure over numbers of clusters and longer episodes, which takes longest.
         seed: seed of the episodes and the random draws.
     """
-    from vbmem.files import write_json
+    from vbmem.files import check_writable, write_json
     from vbmem.paper import metrics as measure
 
+    if out is not None:
+        check_writable(out)
     result = measure.metrics(
         model, data_dir=data_dir, episodes=episodes, frames=frames, sizes=sizes, seed=seed, console=console
     )
@@ -250,9 +254,11 @@ def few_shot(
         seed: seed of the episodes, the trials and the random draws.
         device: where to compute; auto takes a GPU if there is one.
     """
-    from vbmem.files import write_json
+    from vbmem.files import check_writable, write_json
     from vbmem.paper import few_shot as measure
 
+    for file in filter(None, (out, picture)):
+        check_writable(file)
     result = measure.few_shot(
         models,
         data_dir=data_dir,

@@ -73,7 +73,7 @@ def train_decoder(
     device: Device = "auto",
     resume: bool = False,
 ) -> None:
-    """Train a decoder that paints crisp pictures, over a trained model.
+    """Over a trained model, train a decoder of crisp pictures.
 
     The model stays as it is: its memories, scores and bounds do not depend on that decoder.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from json import dumps, loads
+from json import loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +14,7 @@ import tyro
 from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
-from vbmem.commands.output import say, show
+from vbmem.commands.output import print_json, say, show
 from vbmem.commands.trained_on import data_of
 from vbmem.data.settings import DataConfig, EpisodeKind, Part
 from vbmem.errors import DataError
@@ -120,7 +120,7 @@ def evaluate(
     if share is not None:
         result["refined"] = {"share": share, **evaluate(saved.network, evaluated, images, split, seed, share)}
     settings = asdict(evaluated) | _memory_settings(saved.network) | {"seed": seed}
-    print(dumps({"model": model, "split": split, "settings": settings, **result}, indent=1))
+    print_json({"model": model, "split": split, "settings": settings, **result})
 
 
 def _memory_settings(network: EpisodicModel) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+LOUDEST = 0.5  # standard deviation of noise in training
+
 
 def blur(frames: Tensor, sigma: float) -> Tensor:
     """Convolve with a Gaussian that is cut off at 3 sigma; outside, the border goes on."""
@@ -21,6 +23,24 @@ def hide_right(frames: Tensor, share: float = 0.5) -> tuple[Tensor, Tensor]:
     width = frames.shape[-1]
     known = torch.arange(width) < round(width * (1 - share))
     return frames.masked_fill(~known, 0.5), known
+
+
+def randomly_damaged(frames: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:
+    """Frames [.., channels, H, W] in [0, 1], of which about this share is damaged: of these a third has a half hidden,
+    left, right, above or below, the others noise of up to `LOUDEST`. Static shapes, and no wait for the host."""
+    *batch, _, height, width = frames.shape
+
+    def drawn() -> Tensor:  # a number in [0, 1) for every frame
+        return torch.rand((*batch, 1, 1, 1), generator=generator, device=frames.device)
+
+    noise = torch.randn(frames.shape, generator=generator, device=frames.device)
+    noisy = (frames + LOUDEST * drawn() * noise).clamp(0, 1)
+    across = torch.arange(width, device=frames.device) < width / 2
+    down = (torch.arange(height, device=frames.device) < height / 2).unsqueeze(-1)
+    kept = torch.where(drawn() < 0.5, across, down) ^ (drawn() < 0.5)
+    hidden = frames.where(kept, 0.5)
+    damage = torch.where(drawn() < 1 / 3, hidden, noisy)
+    return torch.where(drawn() < share, damage, frames)
 
 
 def damaged(frame: Tensor, noise: float, hidden: float, sigma: float) -> tuple[Tensor, Tensor | None]:

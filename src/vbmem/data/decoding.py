@@ -19,28 +19,56 @@ from vbmem.progress import track
 # What Pillow registers but cannot decode, or decodes by running another program (EPS by Ghostscript).
 NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}
 
+LARGEST_SIDE = 4096  # pixels of a picture after resizing; a model of larger ones fits no machine
+
 
 def read_picture(source: str | os.PathLike[str] | Image.Image, size: int, channels: int = 3) -> Images:
     """The picture's central square as uint8 [size, size, channels]; 3 channels are RGB, 1 is grey.
 
     EXIF orientation is applied, 16-bit pictures are scaled to 8 bits, and transparency is laid on white.
     """
-    if size < 1 or channels not in (1, 3):
-        raise DataError(f"cannot make a picture of size {size} with {channels} channels; expected 1 or 3 channels")
+    if not 1 <= size <= LARGEST_SIDE or channels not in (1, 3):
+        raise DataError(
+            f"cannot make a picture of size {size} with {channels} channels; expected 1 to {LARGEST_SIDE} pixels a "
+            "side and 1 or 3 channels"
+        )
     name = "the given picture" if isinstance(source, Image.Image) else os.fspath(source)
     with opened_picture(source, name) as image:
         return _square_array(image, size, channels)
 
 
-def read_folder(folder: Path, size: int, progress: bool, channels: int = 3) -> ImageSet:
+def read_folder(
+    folder: Path, size: int, progress: bool, channels: int = 3, broken: list[Path] | None = None
+) -> ImageSet:
     """All pictures below `folder`, sorted by path, as a training part of [N, size, size, channels].
 
     If every picture is in a subfolder, its label is the number of that subfolder in sorted order.
+
+    Args:
+        folder: where they are.
+        size: of a side, in pixels.
+        progress: show a progress bar on standard error.
+        channels: 3 for RGB, 1 for grey.
+        broken: a list for the paths, relative to the folder, of pictures that cannot be read and are left out; without
+            one, such a picture is an error.
+
+    Raises:
+        DataError: where there are no pictures, or one cannot be read, or none can.
     """
     names = picture_names(folder)
     if not names:
         raise DataError(f"the folder {folder} holds no pictures; put PNG, JPEG or other picture files into it")
-    pictures = [read_picture(folder / name, size, channels) for name in track(names, "reading pictures", progress)]
+    read = {}
+    for name in track(names, "reading pictures", progress):
+        try:
+            read[name] = read_picture(folder / name, size, channels)
+        except DataError:
+            if broken is None:
+                raise
+            broken.append(name)
+    if not read:
+        raise DataError(f"none of the {len(names)} pictures in {folder} can be read; replace them with intact ones")
+    names, pictures = list(read), list(read.values())
     labels = None
     if all(len(name.parts) > 1 for name in names):
         labels = np.unique([name.parts[0] for name in names], return_inverse=True)[1]

@@ -23,7 +23,8 @@ from torch import Tensor
 from vbmem.linalg import common_basis, may_wait
 
 SEARCH_STEPS = 20  # for t, at most; about 10 are needed
-CLOSE = 0.03  # a step after which the search is over
+CLOSE = 0.0003  # a step after which the search is over
+SLACK = 0.03  # by which a step may leave the bracket
 POLISHING_STEPS = 2  # for both together
 MULTIPLIER_STEPS = 4  # for l given t: Newton's, from the side on which it cannot overshoot
 
@@ -230,18 +231,20 @@ def _search(frames: _Frames) -> tuple[Tensor, Tensor]:
     """l and t - 1 at the saddle point, [.., H, T]: for every t the l where f is least, and the t where that is most.
 
     Newton's steps for log(t - 1) on the logarithm of what pulls t up over what pulls it down, nearly a straight line;
-    where one leaves the bracket, that is halved instead. l >= -C / 2t at the saddle point bounds t - 1 from below.
+    where one leaves the bracket, that is halved instead. l >= -C / 2t at the saddle point bounds t - 1 from below. Most
+    pairs of a cluster and a frame take three or four steps; those that take more go on by themselves.
     """
     cluster, size = frames.cluster, frames.code_size
     if cluster.spread.shape[-2] == 0:
         return torch.zeros_like(frames.square), torch.zeros_like(frames.square)
     spread = cluster.spread.clamp(min=10 * torch.finfo(cluster.spread.dtype).eps)
-    frames = frames._replace(cluster=cluster._replace(spread=spread))
+    every = frames = frames._replace(cluster=cluster._replace(spread=spread))
     low = (spread / (cluster.prior + frames.gram + size * spread)).amax(-2).log().expand_as(frames.square)
     most = (cluster.shift.abs() + frames.projected.abs()) / cluster.prior
     high = ((spread * (1 / cluster.prior + most.square())).sum(-2) + frames.square.abs() + 1).log()
     start = _evaluate(frames, torch.zeros_like(low), torch.zeros_like(low))
     position = (start.distance / size - 1).maximum(start.by_l).log().clamp(low, high)  # of the t that would suit it
+    found, pairs = position, None  # of every pair, and which of them are still sought
     for _ in range(SEARCH_STEPS):
         excess = position.exp()
         point = _evaluate(frames, _multiplier(frames, excess), excess)
@@ -251,16 +254,37 @@ def _search(frames: _Frames) -> tuple[Tensor, Tensor]:
         down_slope = -0.5 * size * scale.square() - point.lt / point.ll  # along the curve, where dl/dt = -f_lt / f_ll
         up_slope = down_slope + point.tt - point.lt.square() / point.ll
         step = (up / down).log() / (excess * (up_slope / up - down_slope / down))
-        inside = (position - step > low - CLOSE) & (position - step < high + CLOSE)
+        inside = (position - step > low - SLACK) & (position - step < high + SLACK)
         step = torch.where(inside, step, position - 0.5 * (low + high))
         position = position - step
-        if may_wait(step) and not (step.abs() > CLOSE).any():
+        found = position if pairs is None else found.flatten().index_copy(0, pairs, position[0]).view_as(found)
+        if not may_wait(step):
+            continue
+        left = (step.abs() > CLOSE).flatten().nonzero().squeeze(-1)
+        if len(left) == 0:
             break
-    excess = position.exp()
-    root = _multiplier(frames, excess), excess
+        if 2 * len(left) < step.numel():
+            pairs = left if pairs is None else pairs[left]
+            frames = _of_pairs(frames, left)
+            low, high, position = (tensor.flatten()[left].unsqueeze(0) for tensor in (low, high, position))
+    excess = found.exp()
+    root = _multiplier(every, excess), excess
     for _ in range(POLISHING_STEPS):
-        root = _newton(frames, _evaluate(frames, *root))
+        root = _newton(every, _evaluate(every, *root))
     return root
+
+
+def _of_pairs(frames: _Frames, pairs: Tensor) -> _Frames:
+    """What a search needs of some pairs of a cluster and a frame, int64 [P], as if they were frames of one cluster."""
+    shape = frames.projected.shape
+
+    def picked(tensor: Tensor) -> Tensor:  # [.., H, K, T or 1] -> [1, K, P]
+        return tensor.expand(shape).movedim(-2, 0).flatten(1)[:, pairs].unsqueeze(0)
+
+    cluster = frames.cluster
+    cluster = cluster._replace(prior=picked(cluster.prior), spread=picked(cluster.spread), shift=picked(cluster.shift))
+    square = frames.square.flatten()[pairs].unsqueeze(0)
+    return _Frames(cluster, picked(frames.gram), picked(frames.projected), square, frames.code_size)
 
 
 def _multiplier(frames: _Frames, excess: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vbmem.memory.seeding import take
-from vbmem.memory.state import MemoryState, Statistics
+from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.writing import HELD
 
 
@@ -44,3 +44,13 @@ def unite(states: list[MemoryState], sums: list[Statistics]) -> tuple[MemoryStat
     square = total.code_square if shared else take(total.code_square, kept)
     count = total.count.gather(-1, kept)
     return state, Statistics(count, keep(total.weight_outer), keep(total.weight_code), square), kept
+
+
+def same_for_all_clusters(mine: Prior, theirs: Prior) -> bool:
+    """Whether two priors are one, which knows no cluster from another."""
+    for name in ("noise_var", "row_mean", "row_precision"):
+        ours, others = getattr(mine, name), getattr(theirs, name)
+        if ours.shape != others.shape or not torch.equal(ours, others):
+            return False
+    one = mine.noise_var.shape[-2] == mine.row_mean.shape[-3] == mine.row_precision.shape[-3] == 1
+    return one and type(mine.choice) is type(theirs.choice) and not mine.choice.tensors()

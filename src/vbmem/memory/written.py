@@ -18,11 +18,11 @@ from vbmem.memory import engine
 from vbmem.memory.blocks import LocalPass
 from vbmem.memory.checks import check_codes, check_finite, check_shape, check_size, check_state
 from vbmem.memory.known import known_of, known_of_stream
-from vbmem.memory.merging import unite
+from vbmem.memory.merging import same_for_all_clusters, unite
 from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
 from vbmem.memory.shards import open_stream
 from vbmem.memory.starting import Start
-from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics
+from vbmem.memory.state import Addresses, MemoryState, Statistics
 from vbmem.memory.storage import below, read_memory, write_memory
 from vbmem.memory.streams import Chunks
 from vbmem.memory.writing import VariationalMemory
@@ -266,7 +266,7 @@ class WrittenMemory:
             raise ValueError(f"another model wrote the other memory, {other.model!r} instead of {self.model!r}")
         size = "clusters" if "clusters" in self.empty.sizes else "rows"
         priors = [memory.empty.prior(self.state.row_mean) for memory in (self, other)]
-        if self.empty.kind not in ("categorical", "mixture", "tree") or not _same_for_all_clusters(*priors):
+        if self.empty.kind not in ("categorical", "mixture", "tree") or not same_for_all_clusters(*priors):
             raise ValueError(
                 f"a {self.empty} and a {other.empty} cannot be merged: both must have clusters, and one prior for all"
             )
@@ -354,16 +354,6 @@ class WrittenMemory:
                 if name in shapes:
                     check_shape(f"sums.{name}", tensor, *shapes[name].shape)
             check_shape("sums.code_square", self.sums.code_square, self.state.row_mean.shape[-1])
-
-
-def _same_for_all_clusters(mine: Prior, theirs: Prior) -> bool:
-    """Whether two priors are one, which knows no cluster from another."""
-    for name in ("noise_var", "row_mean", "row_precision"):
-        ours, others = getattr(mine, name), getattr(theirs, name)
-        if ours.shape != others.shape or not torch.equal(ours, others):
-            return False
-    one = mine.noise_var.shape[-2] == mine.row_mean.shape[-3] == mine.row_precision.shape[-3] == 1
-    return one and type(mine.choice) is type(theirs.choice) and not mine.choice.tensors()
 
 
 def _check_episode(codes: Tensor, memory: VariationalMemory) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from vbmem.data.damage import randomly_damaged
 from vbmem.models.settings import ModelConfig
 from vbmem.models.trainable import Trainable
 from vbmem.nets import CodeHead, CodePosterior, Pixels, build_networks
@@ -73,6 +74,10 @@ class EpisodicModel(Trainable):
         With `copies`, every episode counts that many times, each with randomness of its own; the encoder, which has
         none, runs once.
         """
+
+    def seen(self, frames: Tensor) -> Tensor:
+        """What q sees of frames: in training, some of them damaged. q may be anything, so the bound stays one."""
+        return randomly_damaged(frames, self.damage) if self.training and self.damage else frames
 
     def embed(self, frames: Tensor) -> Tensor:
         """e(x) of every frame, float32: [B, T, channels, H, W] -> [B, T, E]."""

@@ -172,7 +172,9 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
         (directory / REFERENCE).unlink(missing_ok=True)
     else:
         saved.reference.save(directory / REFERENCE, private=False)  # whoever may use the model needs it
-    write_atomically(directory / "README.md", render_card(saved.name, saved.network, saved.card).encode())
+    write_atomically(
+        directory / "README.md", render_card(saved.name, saved.network, saved.card).encode(errors="replace")
+    )
 
 
 def read_settings(directory: Path) -> dict[str, Any]:

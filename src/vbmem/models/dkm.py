@@ -27,7 +27,7 @@ class DKM(BaselineModel):
         self.memory.compile()
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        codes = self.embed(frames)
+        codes = self.embed(self.seen(frames))
         memory, state = self._written(codes)
         addresses = memory.address(state, codes)  # dynamic addressing: with the memory as finally written
         bound = memory.bound(codes, state, addresses)

@@ -127,7 +127,7 @@ class MemoryModel(CodedModel):
         return memory.write(codes, self.iterations, self.start, gradient_iterations=self.config.gradient_iterations)
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        embeddings, posterior = self.look(frames)
+        embeddings, posterior = self.look(self.seen(frames))
         posterior, frames = repeat_posterior(posterior, copies), repeat_episodes(frames, copies)
         content, own = posterior.cut(self.content_size)
         side = SideStream(frames.device)

@@ -26,7 +26,7 @@ class NeuralStatistician(BaselineModel):
         return CodePosterior.from_network(self.context_head(self.before_pooling(embeddings).mean(-2)))
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        embeddings = self.embed(frames)
+        embeddings = self.embed(self.seen(frames))
         context = repeat_posterior(self.infer_context(embeddings), copies)
         embeddings, frames = repeat_episodes(embeddings, copies), repeat_episodes(frames, copies)
         # A context of its own for every frame: the bound's expectation is the same, its variance smaller.

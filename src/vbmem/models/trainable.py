@@ -42,6 +42,8 @@ class Trainable(nn.Module):
     """Whether without gradients it waits for the device, so that no graph of it can be captured."""
     regulariser: Regulariser | None = None
     """That of the present stage of training, for a model that has a memory."""
+    damage: float = 0.0
+    """In training, the share of frames whose codes are inferred from damaged pictures."""
 
     @abstractmethod
     def forward(self, frames: Tensor, copies: int = 1) -> Outcome:

@@ -13,7 +13,7 @@ class VAE(CodedModel, BaselineModel):
     refines = True
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
-        posterior = repeat_posterior(self.infer(frames), copies)
+        posterior = repeat_posterior(self.infer(self.seen(frames)), copies)
         posterior = self.refined(posterior, torch.zeros_like(posterior.mean))
         return Evidence(
             log_likelihood=self.score(posterior.rsample(), repeat_episodes(frames, copies)),

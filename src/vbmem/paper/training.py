@@ -65,6 +65,8 @@ def train_all(
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
+    if not runs:
+        raise ValueError("there is nothing to train: expected at least one model and one seed")
     finished = out / "runs.json"
     results: list[Json] = json.loads(finished.read_text()) if finished.exists() else []
     done = {(result["name"], result["seed"]) for result in results}

@@ -19,12 +19,15 @@ Picture: TypeAlias = str | os.PathLike[str] | Image.Image
 Pictures: TypeAlias = Tensor | npt.NDArray[Any] | Picture | Sequence[Picture]
 
 
-def as_frames(images: Pictures, frame: FrameFormat) -> Tensor:
+def as_frames(images: Pictures, frame: FrameFormat, broken: list[Path] | None = None) -> Tensor:
     """Frames [T, channels, H, W], uint8 or float in [0, 1]: arrays as they are, pictures cropped and resized.
 
     Args:
         images: a tensor or array [T, channels, H, W] (or one frame without T), uint8 or float in [0, 1]; a folder;
             a picture or a list of pictures, each a file or a PIL image.
+        frame: what frames of the model look like.
+        broken: a list for the names of pictures in a folder that cannot be read and are left out; without one, such a
+            picture is an error.
     """
     if isinstance(images, np.ndarray):
         if images.dtype.kind not in "biuf":
@@ -33,7 +36,7 @@ def as_frames(images: Pictures, frame: FrameFormat) -> Tensor:
     if isinstance(images, Tensor):
         return _checked(images, frame)
     if isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
-        pixels = read_folder(Path(images), frame.size, progress=True, channels=frame.channels).x_train
+        pixels = read_folder(Path(images), frame.size, progress=True, channels=frame.channels, broken=broken).x_train
     else:
         pixels = np.stack([read_picture(picture, frame.size, frame.channels) for picture in _listed(images)])
     return torch.from_numpy(pixels).movedim(-1, 1)

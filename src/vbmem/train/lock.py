@@ -6,6 +6,7 @@ import os
 import platform
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from vbmem.errors import CheckpointError
@@ -37,9 +38,10 @@ class DirectoryLock:
         if self._held:
             return
         try:
+            is_new = not self._directory.exists()
             self._directory.mkdir(parents=True, exist_ok=True)
             descriptor = self._locked()
-            self._release = weakref.finalize(self, _release, self._path, descriptor)
+            self._release = weakref.finalize(self, _release, self._path, descriptor, is_new)
             os.ftruncate(descriptor, 0)
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             os.write(descriptor, f"process {os.getpid()} on {platform.node()}, since {since}".encode())
@@ -78,6 +80,9 @@ class DirectoryLock:
             os.close(descriptor)
 
 
-def _release(path: Path, descriptor: int) -> None:
+def _release(path: Path, descriptor: int, is_new: bool) -> None:
     path.unlink(missing_ok=True)
     os.close(descriptor)
+    if is_new:
+        with suppress(OSError):  # a run that could begin has left something there
+            path.parent.rmdir()

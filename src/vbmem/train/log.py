@@ -27,8 +27,12 @@ class RunLog:
             self._board = SummaryWriter(str(run_dir / "tensorboard"))
 
     def event(self, kind: str, epoch: int, **values: Any) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps(_as_json({"event": kind, "epoch": epoch, **values}), allow_nan=False) + "\n")
+        line = json.dumps(_as_json({"event": kind, "epoch": epoch, **values}), allow_nan=False)
+        try:
+            with self.path.open("a") as file:
+                file.write(f"{line}\n")
+        except OSError as error:
+            raise OSError(f"cannot write {self.path}: {error.strerror or error}") from error
         if self._board is not None:
             for part, numbers in values.items():
                 if isinstance(numbers, dict):

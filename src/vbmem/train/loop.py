@@ -227,7 +227,7 @@ class Trainer:
         """A fresh optimiser, and a step with this stage's settings."""
         stages = self.config.stages
         stage = stages[min(self.progress.stage, len(stages) - 1)]
-        self.model.regulariser = self.config.regulariser(stage)
+        self.model.regulariser, self.model.damage = self.config.regulariser(stage), self.config.damage
         steps = self.progress.epoch * self.source.batches_per_epoch + self.progress.batch
         self.step = TrainingStep(self.model, self.source, self.config, stage.learning_rate, steps)
 

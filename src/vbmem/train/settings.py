@@ -56,6 +56,9 @@ class RunConfig:
     as slowly as a weight gets nowhere."""
     regularise: bool | None = None
     """Move codes towards what the memory recalls in every stage, or in none; by default as each stage says."""
+    damage: float = 0.0
+    """In training, the share of frames whose code is inferred from a damaged picture (noise, or a half hidden), while
+    the whole one is what counts: codes of damaged pictures then stay where the memory finds them."""
     batch_norm: Literal["fresh", "accumulated"] = "fresh"
     """What batch norm is validated and kept with: statistics measured afresh under the weights as they are, or those
     accumulated in training."""
@@ -80,6 +83,7 @@ class RunConfig:
         if self.regularise and not isinstance(self.model, MemoryConfig):
             raise ValueError("only a model with a memory can be regularised: codes move towards what it recalls")
         _require(0 <= self.averaging < 1, "averaging must lie in [0, 1)", self.averaging)
+        _require(0 <= self.damage <= 1, "damage must lie in [0, 1]", self.damage)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Generator, Tensor
 
 from vbmem.data.examples import draw_sets
-from vbmem.errors import ModelError
+from vbmem.errors import DataError, ModelError
 from vbmem.memory.checks import check_size
 from vbmem.models.base import CodedModel, FrameFormat
 from vbmem.paper.metrics.measures import LENGTHS, METRICS, Trial, size_table, write_time
@@ -29,6 +29,7 @@ from vbmem.progress import track
 from vbmem.tables import table
 
 OTHERS = 2000  # pictures from which those of the episode must be told apart
+MOST_PICTURES = 10_000  # as many as CIFAR-10 has for tests
 WIDE = 5  # columns of a table that has no room for standard errors; they are in the result
 
 Json: TypeAlias = dict[str, Any]
@@ -66,7 +67,11 @@ def metrics(
         DataError: if the directory does not hold CIFAR-10, or CIFAR-10 too few pictures.
         ModelError: if a model is missing or damaged, or the judge is for other pictures.
     """
-    lengths = [check_size("frames", frames)] * (check_size("episodes", episodes) + 1)  # the last only for chance
+    if (pictures := check_size("frames", frames) * check_size("episodes", episodes)) > MOST_PICTURES:
+        raise DataError(
+            f"{episodes} episodes of {frames} frames are {pictures} pictures; expected {MOST_PICTURES} or less"
+        )
+    lengths = [frames] * (episodes + 1)  # the last only for chance
     subject, eye = replace(load(model), painter=None), load_network(judge)  # pixels are always means
     network = eye.network
     if not isinstance(network, CodedModel) or network.frame != subject.frame:
@@ -127,8 +132,16 @@ def metric_tables(summary: Json) -> Json:
         if all("mean" in value for value in first_row.values()):
             tables[title] = content
         else:
-            tables |= {f"{title}, {name}": rows for name, rows in content.items()}
+            tables |= {f"{title}, {name}": _upright(rows) for name, rows in content.items()}
     return tables
+
+
+def _upright(rows: Json) -> Json:
+    """A table that is no wider than it is long: what would head too many columns heads its rows."""
+    first_row: Json = next(iter(rows.values()))
+    if len(first_row) <= len(rows):
+        return rows
+    return {column: {name: row[column] for name, row in rows.items()} for column in first_row}
 
 
 def size_tables(cells: Sequence[Json]) -> Json:

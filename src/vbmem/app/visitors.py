@@ -1,0 +1,78 @@
+"""What keeps visitors apart: nobody waits for another's work, and nobody's upload is another's."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from gradio import route_utils
+from gradio.context import LocalContext
+
+T = TypeVar("T")
+
+THREADS = 8  # that work at once, each for another visitor; each also keeps the memory its work once took
+WAITING = 10  # things that one visitor may have under way or waiting
+
+
+@dataclass
+class _Line:
+    """What one visitor waits for."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    length: int = 0
+
+
+class Turns:
+    """Does work in threads, one thing at a time for each visitor: whoever asks for much waits for themselves."""
+
+    def __init__(self, threads: int, waiting: int) -> None:
+        self.waiting = waiting
+        self._threads = CapacityLimiter(threads)
+        self._lines: dict[str, _Line] = {}
+
+    async def run(self, visitor: str, work: Callable[[], T]) -> T:
+        """What the work returns, once it is its turn.
+
+        Args:
+            visitor: whose work it is.
+            work: called in a thread, with the context variables of the caller.
+
+        Raises:
+            ValueError: if the visitor has too much under way already.
+        """
+        line = self._lines.setdefault(visitor, _Line())
+        if line.length >= self.waiting:
+            raise ValueError(f"{line.length} things are under way on this page; wait until they are done")
+        line.length += 1
+        try:
+            async with line.turn:
+                return await to_thread.run_sync(work, limiter=self._threads)
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[visitor]
+
+
+_turns = Turns(THREADS, WAITING)
+
+
+async def in_turn(work: Callable[[], T]) -> T:
+    """What the work for this event's visitor returns, done in a thread when it is their turn."""
+    request = LocalContext.request.get(None)
+    return await _turns.run(getattr(request, "session_hash", None) or "", work)
+
+
+class _OwnUpload(route_utils.GradioUploadFile):
+    """Gradio keeps an upload in a folder named after its content. Two visitors with the same file would share it, and
+    the first to be done would delete it for both, so here chance is a part of the name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sha.update(secrets.token_bytes(16))
+
+
+def separate_uploads() -> None:
+    """Have every upload kept in a folder of its own."""
+    route_utils.GradioUploadFile = _OwnUpload  # type: ignore[misc]
