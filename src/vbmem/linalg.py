@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vbmem.errors import NonFiniteError, NotPositiveDefiniteError, NumericalError
+from vbmem.errors import NonFiniteError, NotPositiveDefiniteError
 
 JITTER_TRIES = 3
 SPELLED_OUT = 8  # rows up to which a compiled product is a sum of products
@@ -38,11 +38,6 @@ def small_matmul(left: Tensor, right: Tensor) -> Tensor:
     return left @ right
 
 
-def widened(tensor: Tensor) -> Tensor:
-    """In float64 on the CPU, where that costs nothing measurable for K x K matrices; on another device as it is."""
-    return tensor.double() if tensor.device.type == "cpu" else tensor
-
-
 def cholesky(matrix: Tensor, name: str) -> Tensor:
     """Lower Cholesky factor [.., K, K], guarded in the same way; waits for the device where it may."""
     factor, info = torch.linalg.cholesky_ex(matrix)
@@ -65,18 +60,6 @@ def common_basis(metric: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor
     return basis, values, 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def symmetric_eigen(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of symmetric matrices [.., K, K], or a `NumericalError` that names the matrix."""
-    try:
-        values, vectors = torch.linalg.eigh(matrix)
-    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-        raise NumericalError(
-            f"{name} has no eigenvectors in {matrix.dtype}; rescale the codes, pass a well-conditioned prior or use "
-            "float64"
-        ) from error
-    return values, vectors
-
-
 class _Eigh(torch.autograd.Function):
     """Eigenvalues and vectors whose gradient tells apart no values that rounding could not.
 
@@ -85,7 +68,7 @@ class _Eigh(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        values, vectors = symmetric_eigen(0.5 * (matrix + matrix.mT), "the covariance of the memory rows")
+        values, vectors = torch.linalg.eigh(0.5 * (matrix + matrix.mT))
         ctx.save_for_backward(values, vectors)
         return values, vectors
 

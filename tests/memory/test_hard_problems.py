@@ -39,7 +39,6 @@ MEMORIES: dict[str, Callable[..., Any]] = {
 BATCH = 20  # problems of the same sizes and noise
 SAFE = 1e6  # |z|^2 / noise below which float32 agrees with float64
 WITHIN = 0.01
-OFF = 0.02  # share of problems that may be off by more: a few are, see results/reliability.md; none may be NaN
 
 
 def draw(name: str, generator: torch.Generator) -> tuple[Any, Tensor]:
@@ -98,9 +97,9 @@ def judged(memory: Any, codes: Tensor, seed: int) -> list[str]:
     # Between equal clusters rounding may choose: then only a first iteration ends where that of float64 does.
     first = [1] if several else steps
     fine_start = [s.to(torch.float64) for s in start]
-    best = memory.bound(wide, *memory.write(wide, *first, *fine_start)).total
-    rough = memory.write(codes, *first, *start) if several else (state, addresses)
-    reached = memory.bound(wide, *(record.to(torch.float64) for record in rough)).total
+    best = reached_by(memory, wide, memory.write(wide, *first, *fine_start)[0])
+    rough = memory.write(codes, *first, *start)[0] if several else state
+    reached = reached_by(memory, wide, rough.to(torch.float64))
 
     count = codes.shape[:-2].numel()
     square = wide.square().sum(-1).amax(-1).reshape(count, 1)
@@ -137,6 +136,11 @@ def answers(memory: Any, codes: Tensor, state: Any, addresses: Any) -> dict[str,
     }
 
 
+def reached_by(memory: Any, codes: Tensor, state: Any) -> Tensor:
+    """The bound of codes at a state, all in float64."""
+    return memory.bound(codes, state, memory.address(state, codes)).total
+
+
 def counts(name: str, problems: int) -> Counter[str]:
     generator, result = seeded(0), Counter[str]()
     for seed in range(problems // BATCH):
@@ -149,10 +153,8 @@ def counts(name: str, problems: int) -> Counter[str]:
 def test_a_hard_problem_is_solved_or_refused(name, problems):
     result = counts(name, problems)
     print(name, dict(result))
-    off = sum(result.pop(what) for what in list(result) if what.endswith("is off"))
-    assert off <= OFF * problems
-    assert result.pop("held") >= 0.7 * problems
-    assert set(result) <= {"refused"}, result
+    assert set(result) <= {"held", "refused"}, result
+    assert result["held"] >= 0.85 * problems
 
 
 def test_kanerva_keeps_its_covariance():
@@ -162,14 +164,6 @@ def test_kanerva_keeps_its_covariance():
     exact, _ = memory.write(codes.double())
     torch.testing.assert_close(state.row_cov.double(), exact.row_cov, rtol=1e-2, atol=0)
     assert memory.read(state, codes).isfinite().all()
-
-
-def test_codes_far_from_the_origin_of_a_memory_without_a_location_are_warned_of():
-    codes = torch.randn(40, 16, generator=seeded(0)) + 1000
-    memory = GaussianMemory(16, 4, noise_var=0.01, row_var=1e6)
-    with pytest.warns(UserWarning, match="standard deviations of the noise from the origin"):
-        memory.write(codes)
-    memory.write(codes.double())  # this one need not
 
 
 def test_an_asymmetric_row_var_is_refused():

@@ -191,7 +191,6 @@ class Projection(TensorRecord):
     @classmethod
     def of(cls, state: MemoryState, prior: Prior) -> Projection:
         precise, gram = engine.second_moments(state, prior)
-        precise, noise_var = precise.to(gram), prior.noise_var.to(gram)
         rows, clusters = state.rows, precise.shape[-3]
         identity = torch.eye(rows, dtype=gram.dtype, device=gram.device)
         factor = cholesky(identity + gram[..., :rows, :rows], engine.WEIGHT_PRECISION)
@@ -203,14 +202,14 @@ class Projection(TensorRecord):
         log_prior = prior.choice.log_prior(clusters, constant)
         constant, halved = constant + log_prior, None
         if prior.noise_var.shape[-2] > 1:
-            halved = (-0.5 * BITS / noise_var).to(state.row_mean)
-            constant = constant - 0.5 * (2 * math.pi * noise_var).log().sum(-1)
+            halved = -0.5 * BITS / prior.noise_var
+            constant = constant - 0.5 * (2 * math.pi * prior.noise_var).log().sum(-1)
         factors = torch.linalg.solve_triangular(factor, torch.cat([met, shift], -1), upper=False)  # V
         batch = torch.broadcast_shapes(evidence.shape[:-1], constant.shape)
         evidence = BITS * torch.cat([evidence.expand(*batch, -1), constant.expand(batch).unsqueeze(-1)], -1)
         together = below(factors, evidence).movedim(-2, -3).contiguous()
         back = torch.linalg.solve_triangular(factor.mT, identity.expand_as(factor), upper=True)
-        return cls(together.to(state.row_mean), back.to(state.row_mean), halved, log_prior.to(state.row_mean))
+        return cls(together, back, halved, log_prior)
 
     @property
     def factors(self) -> Tensor:

@@ -1,9 +1,6 @@
 """Argument checks, made once, at the boundary: one sentence saying what was wrong and what was expected."""
 
-import functools
 import warnings
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,10 +11,6 @@ from vbmem.memory.state import MemoryState, Prior
 
 ASYMMETRY = 1e-3  # of a covariance, relative to its largest variance; rounding leaves far less
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-FLOAT32_RANGE = 1e6  # |z|^2 / noise up to which float32 is within 1 % of float64
 FEWEST = 12  # numbers by which the scale of codes can be told
 FAR = 100  # ratio between the codes' variance and what the prior expects from which on a write warns
 
@@ -27,21 +20,6 @@ def check_size(name: str, value: int, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return value
-
-
-def full_precision(method: Callable[P, R]) -> Callable[P, R]:
-    """Switches autocast off: memory algebra is float32 or float64, whatever the networks around it run in."""
-
-    @functools.wraps(method)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        tensors = [a.row_mean if isinstance(a, MemoryState) else a for a in (*args, *kwargs.values())]
-        device = next((t.device.type for t in tensors if isinstance(t, Tensor)), "cpu")
-        if not torch.amp.is_autocast_available(device):
-            return method(*args, **kwargs)
-        with torch.autocast(device, enabled=False):
-            return method(*args, **kwargs)
-
-    return run
 
 
 def check_positive(name: str, value: float | Tensor, *, diagonal: bool = False) -> None:
@@ -164,17 +142,6 @@ def check_finite(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def check_result(name: str, tensor: Tensor) -> Tensor:
-    """What was computed, if it is finite. Nobody looks where that would make the host wait for another device, nor in
-    training, which counts such steps itself."""
-    looks = tensor.device.type == "cpu" and may_wait(tensor) and not (tensor.requires_grad and torch.is_grad_enabled())
-    if looks and not bool(tensor.isfinite().all()):
-        raise NonFiniteError(
-            f"{name} left the range of {tensor.dtype}; rescale the codes, pass a prior that suits them or use float64"
-        )
-    return tensor
-
-
 def check_symmetric(name: str, matrix: Tensor) -> None:
     """Matrices [.., K, K] that are covariances, to rounding."""
     if not may_wait(matrix):
@@ -206,20 +173,6 @@ def check_clusters(clusters: Tensor, shape: tuple[int, ...], count: int) -> None
         )
     if may_wait(clusters) and not bool(((clusters >= 0) & (clusters < count)).all()):
         raise ValueError(f"clusters must lie in 0 .. {count - 1}, got {int(clusters.min())} .. {int(clusters.max())}")
-
-
-def warn_of_offset(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:
-    """Codes [.., T, C] far from the origin, in units of the noise, in a memory without a location for the offset."""
-    if prior.located or codes.dtype == torch.float64 or codes.shape[-2] == 1:
-        return
-    mean = codes.mean(-2) if mask is None else (codes * mask.unsqueeze(-1)).sum(-2) / mask.sum(-1, keepdim=True)
-    ratio = float((mean.square() / prior.noise_var.mean(-2)).sum(-1).max())
-    if ratio > FLOAT32_RANGE:
-        warnings.warn(
-            f"the mean of the codes is {ratio**0.5:.2g} standard deviations of the noise from the origin, where "
-            "float32 is off by percents; use float64, or a memory with locations, such as ShiftedGaussianMemory",
-            stacklevel=5,
-        )
 
 
 def warn_of_scale(codes: Tensor, prior: Prior, mask: Tensor | None) -> None:

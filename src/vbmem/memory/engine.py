@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from vbmem.linalg import cholesky, inverse_and_logdet, small_matmul, widened
+from vbmem.linalg import cholesky, inverse_and_logdet, small_matmul
 from vbmem.memory.choice import draw_clusters
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior, Statistics, below, block_diagonal
 
@@ -89,12 +89,10 @@ def _log_noise(squares: Tensor, prior: Prior) -> Tensor:
 
 
 def second_moments(state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor]:
-    """R Psi^-1, [.., H, J, C], and G = E[M Psi^-1 M'] = R Psi^-1 R' + C U / s, [.., H, J, J], which is widened: where
-    rows are nearly collinear, I + G has eigenvalues from 1 to |R|^2 / noise, more than float32 can tell apart."""
-    rows = widened(state.row_mean)
-    precise = rows / prior.noise_var.to(rows).unsqueeze(-2)
-    spread = (rows.shape[-1] / prior.noise_scale).to(rows) * state.row_cov.to(rows)
-    return precise.to(state.row_mean), small_matmul(precise, rows.mT) + spread
+    """R Psi^-1, [.., H, J, C], and G = E[M Psi^-1 M'] = R Psi^-1 R' + C U / s, [.., H, J, J]."""
+    precise = state.row_mean / prior.noise_var.unsqueeze(-2)
+    spread = (state.row_mean.shape[-1] / prior.noise_scale) * state.row_cov
+    return precise, small_matmul(precise, state.row_mean.mT) + spread
 
 
 def _explain(codes: Tensor, state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,18 +102,18 @@ def _explain(codes: Tensor, state: MemoryState, prior: Prior) -> tuple[Tensor, T
     rows = state.rows
     projected = products[..., :rows, :]  # y  [.., H, K, T]
     if prior.located:
-        projected = projected - gram[..., :rows, -1:].to(codes)
+        projected = projected - gram[..., :rows, -1:]
     weight_cov, logdet = _weight_cov(gram, rows)
-    weight_mean = small_matmul(weight_cov, projected.to(gram)).to(codes)  # [.., H, K, T]
-    log_likelihood = 0.5 * ((weight_mean * projected).sum(-2) - logdet.to(codes).unsqueeze(-1))
+    weight_mean = small_matmul(weight_cov, projected)  # [.., H, K, T]
+    log_likelihood = 0.5 * ((weight_mean * projected).sum(-2) - logdet.unsqueeze(-1))
     if prior.located:
-        log_likelihood = log_likelihood + products[..., -1, :] - 0.5 * gram[..., -1, -1:].to(codes)
-    return log_likelihood, weight_mean, weight_cov.to(codes)
+        log_likelihood = log_likelihood + products[..., -1, :] - 0.5 * gram[..., -1, -1:]
+    return log_likelihood, weight_mean, weight_cov
 
 
 def weight_cov(state: MemoryState, prior: Prior) -> Tensor:
     """Sigma_h = (I + G_ww)^-1, [.., H, K, K], of the weights of every frame."""
-    return _weight_cov(second_moments(state, prior)[1], state.rows)[0].to(state.row_mean)
+    return _weight_cov(second_moments(state, prior)[1], state.rows)[0]
 
 
 def _weight_cov(gram: Tensor, rows: int) -> tuple[Tensor, Tensor]:
@@ -204,7 +202,7 @@ def bound_of_sums(
     """`bound` from what it needs of the addresses: sum_t KL(q(s_t) || p(s)), [..], and Sigma_w, [.., H, K, K]; and of
     codes with a posterior variance, which is in the statistics: sum_t H(q(z_t)), [..]."""
     rows, clusters = state.rows, state.row_mean.shape[-3]
-    _, weight_logdet = inverse_and_logdet(widened(weight_cov), "the covariance of the addressing weights")
+    _, weight_logdet = inverse_and_logdet(weight_cov, "the covariance of the addressing weights")
     traces = sums.weight_outer.diagonal(dim1=-2, dim2=-1)[..., :rows].sum(-1)
     kl_rows, kl_locations = kl_memory(state, prior)
     explained = log_likelihood(sums, state, prior)
@@ -212,7 +210,7 @@ def bound_of_sums(
         log_likelihood=explained if entropies is None else None,
         kl_codes=None if entropies is None else -entropies - explained,
         kl_assignments=kl_assignments + prior.choice.divergence(clusters, sums.count),
-        kl_weights=0.5 * (traces - sums.count * (weight_logdet.to(traces) + rows)).sum(-1),
+        kl_weights=0.5 * (traces - sums.count * (weight_logdet + rows)).sum(-1),
         kl_rows=kl_rows,
         kl_locations=kl_locations,
     )
@@ -242,8 +240,8 @@ def kl_memory(state: MemoryState, prior: Prior) -> tuple[Tensor, Tensor]:
     scale = prior.noise_scale / prior.noise_var  # 1, where the noise is the same in all features
     trace = (prior.row_precision * state.row_cov).sum((-1, -2))
     quadratic = (shift * (prior.row_precision @ shift) * scale.unsqueeze(-2)).sum((-1, -2))
-    _, logdet = inverse_and_logdet(widened(state.row_cov), "the covariance of the memory rows")
-    whole = 0.5 * (code_size * (trace - row_count - logdet.to(trace) + prior.row_logdet) + quadratic).sum(-1)
+    _, logdet = inverse_and_logdet(state.row_cov, "the covariance of the memory rows")
+    whole = 0.5 * (code_size * (trace - row_count - logdet + prior.row_logdet) + quadratic).sum(-1)
     if not prior.located:
         return whole, torch.zeros_like(whole)
     ratio = state.loc_var * prior.row_precision[..., -1, -1]

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vbmem.linalg import inverse_and_logdet, widened
-from vbmem.memory.checks import check_positive, check_result, check_size, full_precision
+from vbmem.linalg import inverse_and_logdet
+from vbmem.memory.checks import check_positive, check_size
+from vbmem.memory.precision import full_precision
 from vbmem.memory.reading import Memory
 from vbmem.memory.sized import Scale
 from vbmem.memory.state import Addresses, MemoryState
@@ -25,22 +26,18 @@ def online_step(code: Tensor, rows: Tensor, cov: Tensor, noise_var: Tensor) -> t
     """Recursive least squares with one frame [.., 1, C]: its address, and the memory after it.
 
     w = (R R' + sigma^2 I)^-1 R z;   k = U w / (w'U w + sigma^2);   R += k (z - R'w)';   U -= k w'U
-
-    The last as a sum of squares, U = (I - k w') U (I - k w')' + sigma^2 k k', which rounding leaves a covariance.
     """
     weight = _project(code, rows, noise_var)  # [.., 1, K]
     spread = weight @ cov  # w'U
     gain = spread.mT / (spread @ weight.mT + noise_var)  # [.., K, 1]
-    left = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device) - gain @ weight
-    return weight, rows + gain @ (code - weight @ rows), left @ cov @ left.mT + noise_var * gain @ gain.mT
+    return weight, rows + gain @ (code - weight @ rows), cov - gain @ spread
 
 
 def _project(codes: Tensor, rows: Tensor, noise_var: Tensor) -> Tensor:
     """(R R' + sigma^2 I)^-1 R z for every frame: codes [.., T, C], rows [.., K, C] -> [.., T, K]."""
-    wide = widened(rows)
-    identity = torch.eye(rows.shape[-2], dtype=wide.dtype, device=rows.device)
-    inverse, _ = inverse_and_logdet(wide @ wide.mT + noise_var * identity, "R R' + sigma^2 I")
-    return ((codes @ rows.mT).to(wide) @ inverse).to(rows)
+    identity = torch.eye(rows.shape[-2], dtype=rows.dtype, device=rows.device)
+    inverse, _ = inverse_and_logdet(rows @ rows.mT + noise_var * identity, "R R' + sigma^2 I")
+    return codes @ rows.mT @ inverse
 
 
 @dataclass(repr=False, eq=False)
@@ -87,7 +84,7 @@ class KanervaMemory(Memory):
         for code in codes.split(1, dim=-2):  # [.., 1, C]
             weight, rows, cov = self._online_step(code, rows, cov, prior.noise_scale)
             weights.append(weight)
-        state = MemoryState(check_result("the memory rows", rows).unsqueeze(-3), cov.unsqueeze(-3), located=False)
+        state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), located=False)
         return state, self._addresses(torch.cat(weights, dim=-2))
 
     @full_precision
@@ -105,7 +102,7 @@ class KanervaMemory(Memory):
             fitted = precision + weights.mT @ weights / prior.noise_scale
             cov, _ = inverse_and_logdet(fitted, "the precision of the memory rows")
             rows = cov @ (natural + weights.mT @ codes / prior.noise_scale)
-        state = MemoryState(check_result("the memory rows", rows).unsqueeze(-3), cov.unsqueeze(-3), located=False)
+        state = MemoryState(rows.unsqueeze(-3), cov.unsqueeze(-3), located=False)
         return state, self._addresses(weights)
 
     def resize(self, **sizes: int) -> KanervaMemory:

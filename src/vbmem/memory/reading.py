@@ -17,12 +17,11 @@ from vbmem.memory.checks import (
     check_location_mean,
     check_location_var,
     check_positive,
-    check_result,
     check_size,
-    full_precision,
 )
 from vbmem.memory.choice import Predictive
 from vbmem.memory.density import log_densities
+from vbmem.memory.precision import full_precision
 from vbmem.memory.sized import Scale, SizedMemory, location_prior
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
 from vbmem.memory.threads import block_size, block_threads, plain
@@ -64,8 +63,9 @@ class Memory(SizedMemory):
             code_var = code_var.expand_as(codes).where(written.unsqueeze(-1), 1)
             check_positive("code_var", code_var)
             code_var = self.split(code_var)
-        bound = self._bound(parts, state.translate(-centre), addresses, prior, code_var)
-        return bound.map(lambda term: check_result("the bound", self.reduce(term, -1)))
+        return self._bound(parts, state.translate(-centre), addresses, prior, code_var).map(
+            lambda term: self.reduce(term, -1)
+        )
 
     @full_precision
     def reconstruct(self, state: MemoryState, codes: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Memory(SizedMemory):
     @full_precision
     def recall(self, state: MemoryState, addresses: Addresses) -> Tensor:
         """The expected code at given addresses, sum_h theta_h (R_h' w_h + b_h): [.., T, C]."""
-        return check_result("the recalled codes", self.join(engine.recall(state, addresses)))
+        return self.join(engine.recall(state, addresses))
 
     @block_threads
     @full_precision
@@ -84,7 +84,7 @@ class Memory(SizedMemory):
 
         The uncertainty of q(M) is integrated out, as the weights w are; see `density`.
         """
-        return check_result("the log density", self._of_frames(_log_densities, state, codes).mT)
+        return self._of_frames(_log_densities, state, codes).mT
 
     @block_threads
     @full_precision
@@ -98,7 +98,7 @@ class Memory(SizedMemory):
         def mixed(*frames_and_memory: Any) -> Tensor:
             return self._mix(_log_densities(*frames_and_memory), choice)
 
-        return check_result("the log density", self._of_frames(mixed, state, codes))
+        return self._of_frames(mixed, state, codes)
 
     @block_threads
     @full_precision
@@ -120,7 +120,7 @@ class Memory(SizedMemory):
         def mixed(*frames_and_memory: Any) -> Tensor:
             return self._mix(engine.local_bounds(*frames_and_memory), choice)
 
-        return check_result("the local bound", self._of_frames(mixed, state, codes, code_var))
+        return self._of_frames(mixed, state, codes, code_var)
 
     def _of_frames(
         self, function: Callable[..., Tensor], state: MemoryState, codes: Tensor, code_var: Tensor | None = None
@@ -180,9 +180,7 @@ class Memory(SizedMemory):
         self, state: MemoryState, clusters: Tensor, weights: Tensor, generator: torch.Generator | None, sample: bool
     ) -> Tensor:
         prior = self.prior(state.row_mean)
-        return check_result(
-            "the codes", self.join(engine.emit(state, prior, clusters, weights, generator, sample=sample))
-        )
+        return self.join(engine.emit(state, prior, clusters, weights, generator, sample=sample))
 
 
 def _log_densities(parts: Tensor, state: MemoryState, prior: Prior, code_var: None) -> Tensor:

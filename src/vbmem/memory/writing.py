@@ -10,8 +10,9 @@ from torch import Tensor
 
 from vbmem.memory import engine, expansion, fitting
 from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks
-from vbmem.memory.checks import check_result, check_size, full_precision, warn_of_offset, warn_of_scale
+from vbmem.memory.checks import check_size, warn_of_scale
 from vbmem.memory.choice import DirichletChoice
+from vbmem.memory.precision import full_precision, warn_of_strain
 from vbmem.memory.seeding import greedy_seed, lloyd_step, next_seed
 from vbmem.memory.shards import open_stream
 from vbmem.memory.sized import Noise
@@ -93,14 +94,13 @@ class VariationalMemory(StartingMemory):
         training = is_training(codes, prior)
         if self.warns and not training:
             warn_of_scale(parts, prior, weights)
-            warn_of_offset(parts, prior, weights)
+            warn_of_strain(self, codes)
         state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:
             expand = prior.joint and not training
         constant = 0 if gradient_iterations is None else steps - check_size("gradient_iterations", gradient_iterations)
         state, addresses = self.iterate(parts, state, prior, weights, steps, tol, expand, constant)
         state = state.translate(centre)
-        check_result("the memory rows", state.row_mean)
         if starts == 1:
             return state, addresses
         best = self.bound(codes, state, addresses).total.argmax(0)  # [..]
