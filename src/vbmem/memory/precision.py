@@ -53,18 +53,18 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
 
 @torch.no_grad()
 def strain_float32(memory: SizedMemory, codes: Any, state: Any = None) -> bool:
-    """Whether float32 codes [.., T, C], the rows of a state or their prior variance are so large in units of the noise
+    """Whether float32 codes [.., T, C], the rows of a state or their prior variances are so large in units of the noise
     that rounding counts, since what a memory leaves unexplained is a small difference between them. A memory with
     locations moves the codes to the origin first."""
     if not isinstance(codes, Tensor) or codes.dtype != torch.float32:
         return False
-    noise_var, row_var = torch.as_tensor(memory.noise_var), torch.as_tensor(memory.row_var)
-    largest = RATIO * float(noise_var.min())
+    largest = RATIO * float(torch.as_tensor(memory.noise_var).min())
+    widest = max(float(torch.as_tensor(getattr(memory, name, 0.0)).max()) for name in ("row_var", "loc_var"))
 
     def large(vectors: Tensor) -> bool:
         return bool((torch.linalg.vector_norm(vectors, dim=-1) > (vectors.shape[-1] * largest) ** 0.5).any())
 
-    if float(row_var.max()) > largest or (isinstance(state, MemoryState) and large(state.factor_mean)):
+    if widest > largest or (isinstance(state, MemoryState) and large(state.factor_mean)):
         return True
     return large(codes) and not (memory.located and not large(codes - codes.nanmean(-2, keepdim=True)))
 
@@ -73,7 +73,7 @@ def warn_of_strain(memory: SizedMemory, codes: Tensor) -> None:
     """Where the codes `strain_float32` and are not computed with in float64; see `full_precision`."""
     if codes.device.type not in LOOKED_AT and strain_float32(memory, codes):
         warnings.warn(
-            f"the codes or the prior variance of the rows are more than {RATIO:g} times the noise variance, where "
+            f"the codes or the prior variances of the rows are more than {RATIO:g} times the noise variance, where "
             f"float32 may be off by percents; {REMEDY}",
             stacklevel=5,
         )
