@@ -59,6 +59,7 @@ class KanervaMemory(Memory):
     row_mean: Scale = None  # type: ignore[assignment]
 
     kind = "kanerva"
+    float32_ratio = 10  # what a frame leaves of U is a difference, which cancels sooner
     _noises = ("global",)
     _online_step = staticmethod(online_step)
 

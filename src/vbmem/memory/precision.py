@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-RATIO = 1e3  # of squares to the noise up to which float32 is well within 1 % of float64; from 1e4 on it may be off
 LOOKED_AT = ("cpu",)  # devices whose numbers can be looked at without waiting for them
 REMEDY = "rescale the codes, pass a prior that suits them or use float64"
 
@@ -58,7 +57,7 @@ def strain_float32(memory: SizedMemory, codes: Any, state: Any = None) -> bool:
     locations moves the codes to the origin first."""
     if not isinstance(codes, Tensor) or codes.dtype != torch.float32:
         return False
-    largest = RATIO * float(torch.as_tensor(memory.noise_var).min())
+    largest = memory.float32_ratio * float(torch.as_tensor(memory.noise_var).min())
     widest = max(float(torch.as_tensor(getattr(memory, name, 0.0)).max()) for name in ("row_var", "loc_var"))
 
     def large(vectors: Tensor) -> bool:
@@ -73,8 +72,8 @@ def warn_of_strain(memory: SizedMemory, codes: Tensor) -> None:
     """Where the codes `strain_float32` and are not computed with in float64; see `full_precision`."""
     if codes.device.type not in LOOKED_AT and strain_float32(memory, codes):
         warnings.warn(
-            f"the codes or the prior variances of the rows are more than {RATIO:g} times the noise variance, where "
-            f"float32 may be off by percents; {REMEDY}",
+            f"codes or prior variances are more than {memory.float32_ratio:g} times the noise variance, where float32 may "
+            f"be off by percents; {REMEDY}",
             stacklevel=5,
         )
 

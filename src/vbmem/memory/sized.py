@@ -55,6 +55,8 @@ class SizedMemory(ABC):
     fewest_rows: ClassVar[int] = 1
     located: ClassVar[bool] = False
     """Whether clusters have locations."""
+    float32_ratio: ClassVar[float] = 1e3
+    """Of squares to the noise, up to which float32 is well within 1 % of float64; from 1e4 on it may be off."""
     _noises: ClassVar[tuple[Noise, ...]] = get_args(Noise)
     partitioned: ClassVar[bool] = False
     """Whether states and addresses have a dimension of partitions, their last batch dimension."""

@@ -64,7 +64,8 @@ class VariationalMemory(StartingMemory):
         """Write episodes into memory, each on its own, in closed form; differentiable.
 
         Args:
-            codes: [.., T, C], one or many episodes.
+            codes: [.., T, C], one or many episodes. Those in float32 that are far larger than the noise are computed
+                with in float64 on the CPU, which takes up to twice as long; elsewhere a warning asks for float64.
             iterations: local-and-global steps; default as in the paper.
             start: "prior"; "random" rows (and locations); "data", locations at random frames; "kmeans++", locations
                 at k-means++ seeds; "kmeans", at the means of a few steps of k-means from the best of such seeds;
