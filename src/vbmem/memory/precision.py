@@ -72,8 +72,8 @@ def warn_of_strain(memory: SizedMemory, codes: Tensor) -> None:
     """Where the codes `strain_float32` and are not computed with in float64; see `full_precision`."""
     if codes.device.type not in LOOKED_AT and strain_float32(memory, codes):
         warnings.warn(
-            f"codes or prior variances are more than {memory.float32_ratio:g} times the noise variance, where float32 may "
-            f"be off by percents; {REMEDY}",
+            f"codes or prior variances are more than {memory.float32_ratio:g} times the noise variance, where float32 "
+            f"may be off by percents; {REMEDY}",
             stacklevel=5,
         )
 
