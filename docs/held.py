@@ -271,7 +271,7 @@ def claims() -> list[list[str]]:
 
 
 def variants() -> list[list[str]]:
-    """Every variant: its bound, its distance from the preset, runs that broke down."""
+    """Every variant: its bound, its distance from the base, runs that broke down."""
     rows = []
     for name, row in read("claims.json")["variants"].items():
         cells = [
@@ -279,7 +279,7 @@ def variants() -> list[list[str]]:
             for key, form in (("bound", ".1f"), ("difference", "+.1f"))
         ]
         broke = str(row["broke_down"] or "")
-        rows.append([f"`{name}`", row["place"], row["preset"], *cells, broke])
+        rows.append([f"`{name}`", row["place"], row["base"], *cells, broke])
     return rows
 
 

@@ -78,6 +78,18 @@ def test_within_are_the_mean_statistics_of_the_first_eight_batches(name, count, 
     torch.testing.assert_close(within, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_they_are_measured_on_pictures_damaged_as_in_training(tmp_path):
+    made, batches = moved(MODELS["vae"], tmp_path)
+    made.model.damage = 1.0
+    shown = []
+    made.model.embed = lambda frames, embed=made.model.embed: shown.append(frames) or embed(frames)
+    with made.fresh_statistics(batches[:2]):
+        pass
+    for frames, indices in zip(shown, batches, strict=False):
+        whole = made.source.frames(indices)
+        assert (frames != whole).flatten(2).any(-1).all()
+
+
 @pytest.mark.parametrize("name", NORMED)
 def test_afterwards_all_is_as_before(name, tmp_path):
     made, batches = moved(MODELS[name], tmp_path)

@@ -44,6 +44,9 @@ def write(
 ) -> None:
     """Write a folder of pictures, or codes, into a memory file.
 
+    Codes may be written by several processes, `torchrun --nproc-per-node 2 -m vbmem write CODES -o FILE`. How far a
+    write of codes has come is kept beside the memory file: if it is cut short, the same command goes on from there.
+
     Args:
         images: the folder, or a single picture; or codes, embeddings of any kind: an .npy, .safetensors or .parquet
             file with a code in every row, or a directory of such files.
@@ -66,7 +69,7 @@ def write(
 
         if model != DEFAULT_MODEL:
             raise ValueError(f"{images} holds codes, which no model encodes; leave out --model")
-        return write_codes(images, out, clusters, start, json, seeded(seed))
+        return write_codes(images, out, clusters, start, json, seed)
     generator, loaded = seeded(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
