@@ -8,7 +8,7 @@ import torch
 from memory.zoo import Sizes, close, every_located_memory, every_memory, make_problem
 from tiny import seeded
 from vbmem.errors import NonFiniteError
-from vbmem.memory import GaussianMemory, precision
+from vbmem.memory import GaussianMemory, WrittenMemory, precision
 
 OFFSET = 1000.0
 SIZES = Sizes(batch=(2,), frames=40, part_size=8, rows=3, clusters=3)
@@ -64,6 +64,18 @@ def test_codes_far_larger_than_the_noise_are_computed_with_in_float64(name):
         rtol=1e-6,
         atol=0,
     )
+
+
+@every_memory
+def test_a_written_memory_takes_codes_far_larger_than_the_noise(name):
+    problem = make_problem(name, SIZES)
+    problem.memory.warns = False
+    codes = 100 * problem.codes[0].float()
+    memory = WrittenMemory.write(problem.memory, codes)
+    for read in (memory.score, memory.log_predictive, memory.read):
+        assert read(codes).dtype == torch.float32
+    again = memory.update(codes).forget(codes)
+    assert again.state.row_mean.dtype == torch.float32
 
 
 def test_an_offset_that_no_location_takes_costs_no_precision():
