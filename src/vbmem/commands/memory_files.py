@@ -13,8 +13,9 @@ import tyro
 import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
-from vbmem.commands.output import print_json, save_csv, save_numbers, say, show, warn
-from vbmem.errors import DataError, NumericalError
+from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
+from vbmem.commands.output import print_json, save_csv, save_numbers, say, show
+from vbmem.errors import NumericalError
 from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
@@ -25,14 +26,9 @@ MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY
 Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 
-SkipBroken = Annotated[
-    bool, tyro.conf.arg(help="leave out pictures in the folder that cannot be read, and say how many")
-]
-
 DEFAULT_MODEL = "cifar10-mixture"
 SHOWN = 64  # pixels, to which smaller pictures are enlarged
 LARGEST_SHEET = 2**27  # pixels; viewers refuse pictures that are much larger
-NAMED = 3  # pictures that are left out, at most, by name
 
 
 @command("Your data")
@@ -275,16 +271,9 @@ def _frames(images: Path, loaded: vbmem.Model, skip_broken: bool) -> tuple[torch
 
     if not images.is_dir():
         return as_frames(images, loaded.frame), [images.name]
-    broken: list[Path] | None = [] if skip_broken else None
-    try:
+    with broken_pictures(images, skip_broken) as broken:
         frames = as_frames(images, loaded.frame, broken)
-    except DataError as error:
-        raise DataError(str(error) if skip_broken else f"{error}, or add --skip-broken") from error
-    left_out = broken or []
-    if left_out:
-        named = ", ".join(map(str, left_out[:NAMED])) + ", .." * (len(left_out) > NAMED)
-        warn(f"left out {len(left_out)} of {len(frames) + len(left_out)} pictures that cannot be read: {named}")
-    return frames, [str(name) for name in picture_names(images) if name not in left_out]
+    return frames, [str(name) for name in picture_names(images) if name not in (broken or ())]
 
 
 def _check_room(loaded: vbmem.Model, clusters: int) -> None:

@@ -13,6 +13,7 @@ import tyro
 
 from vbmem import pretrained
 from vbmem.commands import command
+from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import print_json, say, show
 from vbmem.commands.trained_on import data_of
@@ -71,6 +72,7 @@ def evaluate(
     refine: float | Literal["auto"] | None = None,
     seed: int | None = None,
     device: Device = "auto",
+    skip_broken: SkipBroken = False,
 ) -> None:
     """The bound of a trained model, as JSON.
 
@@ -105,7 +107,9 @@ def evaluate(
     change_memory(saved.network, clusters, rows, iterations, start)
     labels = data.labels_per_episode if labels_per_episode is None else labels_per_episode
     data = replace(data, episodes=episodes or data.episodes, labels_per_episode=labels)
-    images = load_images(data.dataset, data_dir, saved.network.frame.size, progress=False, subset=data.subset)
+    with broken_pictures(data.dataset, skip_broken) as broken:
+        size = saved.network.frame.size
+        images = load_images(data.dataset, data_dir, size, progress=False, subset=data.subset, broken=broken)
     seed = saved.seed if seed is None else seed
 
     def episodes_of(part: Part) -> DataConfig:

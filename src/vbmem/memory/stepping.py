@@ -10,7 +10,8 @@ from torch import Tensor
 
 from vbmem.memory import engine, expansion
 from vbmem.memory.blocks import LocalPass
-from vbmem.memory.checks import check_size, full_precision
+from vbmem.memory.checks import check_size
+from vbmem.memory.precision import full_precision
 from vbmem.memory.shards import open_stream
 from vbmem.memory.starting import Start, StartingMemory
 from vbmem.memory.state import MemoryState, Prior, Statistics

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from vbmem.memory import engine, expansion, fitting
 from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks
-from vbmem.memory.checks import check_size, full_precision, warn_of_scale
+from vbmem.memory.checks import check_size, warn_of_scale
 from vbmem.memory.choice import DirichletChoice
+from vbmem.memory.precision import full_precision, warn_of_strain
 from vbmem.memory.seeding import greedy_seed, lloyd_step, next_seed
 from vbmem.memory.sized import Noise
 from vbmem.memory.starting import Start, is_training
@@ -60,7 +61,8 @@ class VariationalMemory(SteppingMemory):
         """Write episodes into memory, each on its own, in closed form; differentiable.
 
         Args:
-            codes: [.., T, C], one or many episodes.
+            codes: [.., T, C], one or many episodes. Those in float32 that are far larger than the noise are computed
+                with in float64 on the CPU, which takes up to twice as long; elsewhere a warning asks for float64.
             iterations: local-and-global steps; default as in the paper.
             start: "prior"; "random" rows (and locations); "data", locations at random frames; "kmeans++", locations
                 at k-means++ seeds; "kmeans", at the means of a few steps of k-means from the best of such seeds;
@@ -90,6 +92,7 @@ class VariationalMemory(SteppingMemory):
         training = is_training(codes, prior)
         if self.warns and not training:
             warn_of_scale(parts, prior, weights)
+            warn_of_strain(self, codes)
         state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:
             expand = prior.joint and not training
