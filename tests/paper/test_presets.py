@@ -15,7 +15,12 @@ from vbmem.train.settings import Stage
 DATASETS = ("cifar10", "celeba")
 QUANTITATIVE = ("vae", "statistician", "dkm", "gaussian", "categorical")
 QUALITATIVE = ("mixture", "tree")
-FRAMES = {"cifar10": FrameFormat(32, 3), "celeba": FrameFormat(32, 3), "digits": FrameFormat(8, 1), "omniglot": FrameFormat(28, 1, "bernoulli")}
+FRAMES = {
+    "cifar10": FrameFormat(32, 3),
+    "celeba": FrameFormat(32, 3),
+    "digits": FrameFormat(8, 1),
+    "omniglot": FrameFormat(28, 1, "bernoulli"),
+}
 DIGITS = ("digits-vae", "digits-categorical", "digits-mixture")
 OMNIGLOT = ("omniglot-vae", "omniglot-statistician", "omniglot-shifted")
 
@@ -28,7 +33,8 @@ def build(name):
     """The preset's model; on the meta device where it has more than 10^8 parameters."""
     dataset, model = name.removeprefix("paper-").split("-")
     torch.manual_seed(0)
-    with torch.device("meta" if name.endswith("10-statistician") or "celeba-stat" in name else "cpu"):
+    huge = model == "statistician" and dataset != "omniglot"
+    with torch.device("meta" if huge else "cpu"):
         return get_preset(name).model.build(FRAMES[dataset])
 
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -78,16 +79,15 @@ def test_within_are_the_mean_statistics_of_the_first_eight_batches(name, count, 
     torch.testing.assert_close(within, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_they_are_measured_on_pictures_damaged_as_in_training(tmp_path):
+def test_they_are_measured_on_pictures_damaged_as_in_training(tmp_path, monkeypatch):
     made, batches = moved(MODELS["vae"], tmp_path)
     made.model.damage = 1.0
-    shown = []
-    made.model.embed = lambda frames, embed=made.model.embed: shown.append(frames) or embed(frames)
+    embed = Mock(wraps=made.model.embed)
+    monkeypatch.setattr(made.model, "embed", embed)
     with made.fresh_statistics(batches[:2]):
         pass
-    for frames, indices in zip(shown, batches, strict=False):
-        whole = made.source.frames(indices)
-        assert (frames != whole).flatten(2).any(-1).all()
+    for call, indices in zip(embed.call_args_list, batches[:2], strict=True):
+        assert (call.args[0] != made.source.frames(indices)).flatten(2).any(-1).all()
 
 
 @pytest.mark.parametrize("name", NORMED)

@@ -50,9 +50,7 @@ PAPER = get_preset("paper-cifar10-mixture")
 BASES: dict[str, RunConfig] = {
     # What the paper's mixture needs in order to learn at all, and no more.
     "mixture": replace(
-        PAPER,
-        model=replace(PAPER.model, gradient_iterations=2, learned_code_var=False, precision="bfloat16"),
-        averaging=0.995,
+        _model(gradient_iterations=2, learned_code_var=False, precision="bfloat16")(PAPER), averaging=0.995
     ),
     "dkm": get_preset("cifar10-dkm"),
     "paper": PAPER,
