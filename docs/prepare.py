@@ -3,8 +3,8 @@
     python docs/prepare.py            # copy results/ here, bring every table up to date
     python docs/prepare.py --check    # only say whether a table is out of date
 
-A table of numbers stands between `<!-- numbers: FILE WHAT -->` and `<!-- end -->`, and
-nothing there is written by hand.
+A table of numbers stands between `<!-- numbers: FILE WHAT -->` and `<!-- end -->`, the
+options of the command line likewise, and nothing there is written by hand.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import held
+import options
 from held import RESULTS, read
 
 DOCS = Path(__file__).parent
-MARKED = re.compile(r"(<!-- numbers: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(
+    r"(<!-- (?:numbers|options): (.+?) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 # Links that lead out of results/.
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?!figure|metrics|table1)[^)]*\)")
 
@@ -306,6 +309,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/novelty.json cifar10-mixture": lambda: novelty("cifar10-mixture"),
     "results/novelty.json called known": called_known,
     "results/newcomer.json": newcomer,
+    "of the command line": options.reference,
 }
 
 
