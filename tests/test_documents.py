@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlparse
 
+import griffe
 import pytest
 import tyro
 from markdown.extensions.toc import slugify
@@ -182,3 +183,20 @@ def test_numbers_are_those_of_the_results() -> None:
     command = [sys.executable, str(DOCS / "prepare.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
+
+
+def test_the_reference_describes_every_parameter_of_every_constructor() -> None:
+    extensions = griffe.load_extensions(str(DOCS / "fields.py"), "dataclasses")
+    loader = griffe.GriffeLoader(search_paths=[ROOT / "src"], extensions=extensions, docstring_parser="google")
+    loader.load("vbmem")
+    loader.resolve_aliases(external=False)
+    missing = []
+    for page in (DOCS / "api").glob("*.md"):
+        for named in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE):
+            found = loader.modules_collection[named]
+            texts = [found, *(found.members[name] for name in ("__init__",) if name in found.members)]
+            sections = [part for text in texts if text.docstring for part in text.docstring.parsed]
+            told = {entry.name for part in sections if part.kind.value == "parameters" for entry in part.value}
+            if found.is_class:
+                missing += [f"{named}({p.name})" for p in found.parameters if p.name not in {"self", *told}]
+    assert missing == [], missing

@@ -40,6 +40,14 @@ class Trainer:
     bound), last.safetensors (to resume from), log.jsonl.
 
     Something else than a model is trained by a subclass that says how it is made, written down and recognised.
+
+    Args:
+        config: all that is to be settled of a run.
+        images: the pictures; a part of those to train on is kept for validation.
+        run_dir: its directory.
+        device: where to train.
+        resume: go on from the last checkpoint in that directory.
+        console: where a line an epoch is printed.
     """
 
     def __init__(
