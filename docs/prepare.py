@@ -21,6 +21,9 @@ import options
 from held import RESULTS, read
 
 DOCS = Path(__file__).parent
+sys.path.append(str(DOCS.parent / "benchmarks"))
+import plan  # noqa: E402
+
 MARKED = re.compile(
     r"(<!-- (?:numbers|options): (.+?) -->\n).*?(<!-- end -->)", re.DOTALL
 )
@@ -284,6 +287,31 @@ def newcomer() -> str:
     return table("step | time", rows)
 
 
+def others() -> str:
+    """What a write of the same codes costs and learns elsewhere."""
+    scale = read("scale.json")
+    ours = scale["sizes"][-1] | {"iterations": scale["size"]["iterations"]}
+    entries = {"`write_stream`": ours, **scale["others"]}
+    rows = [
+        [
+            name,
+            f"{one['codes']:,}",
+            f"{one['us_a_code_and_iteration']:.2f}",
+            str(one["iterations"]),
+            f"{one['peak_mb']:.0f} MB",
+            f"{one['log_likelihood']:.1f}" if "log_likelihood" in one else "none",
+            f"{one['quantisation_error']:.1f}",
+        ]
+        for name, one in entries.items()
+    ]
+    best = f"{scale['held_out']['log_likelihood_of_source']:.1f}"
+    rows.append(["the source itself", "", "", "", "", best, ""])
+    headings = (
+        "learner | codes | µs a code and iteration | iterations | peak | nats | error"
+    )
+    return table(headings, rows)
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
     "what held": lambda: table("claim | place | here | verdict", held.claims(), "---"),
     "results/claims.json": lambda: table(
@@ -309,6 +337,11 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/novelty.json cifar10-mixture": lambda: novelty("cifar10-mixture"),
     "results/novelty.json called known": called_known,
     "results/newcomer.json": newcomer,
+    "benchmarks/plan.py measured": lambda: table(plan.MEASURED, plan.checked()),
+    "benchmarks/plan.py predicted": lambda: table(
+        plan.PREDICTED, plan.predicted(10**9, 10**4, 64)
+    ),
+    "results/scale.json others": others,
     "of the command line": options.reference,
 }
 
