@@ -31,6 +31,7 @@ from vbmem.sklearn import MemoryMixture, MemoryNovelty
 OUT = Path(__file__).parent / "gallery"
 GOOD, BAD = "#2b8a3e", "#c92a2a"
 SIDE, GAP = 48, 3  # pixels of a picture, and between two
+LETTERS = 17  # pixels high, which can still be read on a telephone
 PLACES = np.array([[-3.2, -2.0], [3.0, -2.2], [0.0, 3.0]])
 WAYS = np.array([[0.9, 0.9], [0.9, -0.9], [1.4, 0.1]])
 
@@ -42,13 +43,13 @@ def rows_of(
     rows: dict[str, Tensor], marks: dict[str, list[str]] | None = None
 ) -> Image.Image:
     """A label above every row of pictures [n, channels, H, W], marked by colours."""
-    font, line = ImageFont.load_default(13), 20
+    font, line = ImageFont.load_default(LETTERS), LETTERS + 9
     step, most = SIDE + GAP, max(map(len, rows.values()))
     sheet = Image.new("RGB", (most * step - GAP, len(rows) * (step + line)), "white")
     pen = ImageDraw.Draw(sheet)
     for number, (label, frames) in enumerate(rows.items()):
         top = number * (step + line)
-        pen.text((0, top + 2), label, fill=INK, font=font)
+        pen.text((0, top + 3), label, fill=INK, font=font)
         for place, frame in enumerate(frames):
             shown = (
                 as_image(frame)
@@ -214,17 +215,22 @@ def photograph(data_dir: Path) -> Image.Image:
     ]
     labels = (
         f"noisy, {errors[0]:.1f} dB",
-        f"from its own patches, {errors[1]:.1f} dB",
+        f"its patches, {errors[1]:.1f} dB",
         "the photograph",
     )
     height, width = clean.shape
-    sheet = Image.new("RGB", (3 * (width + GAP) - GAP, height + 20), "white")
+    sheet = Image.new("RGB", (3 * (width + GAP) - GAP, height + LETTERS + 9), "white")
     pen = ImageDraw.Draw(sheet)
     for place, (label, picture) in enumerate(zip(labels, shown, strict=True)):
         pen.text(
-            (place * (width + GAP), 2), label, fill=INK, font=ImageFont.load_default(13)
+            (place * (width + GAP), 2),
+            label,
+            fill=INK,
+            font=ImageFont.load_default(LETTERS),
         )
-        sheet.paste(as_image(picture.float().unsqueeze(0)), (place * (width + GAP), 20))
+        sheet.paste(
+            as_image(picture.float().unsqueeze(0)), (place * (width + GAP), LETTERS + 9)
+        )
     return sheet
 
 
@@ -267,8 +273,8 @@ def plane(title: str, axes: Axes, reach: float = 6.0) -> None:
         spine.set_color("#cccccc")
 
 
-def panels(count: int, width: float = 3.0) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(width * count, 3.3), dpi=120, layout="constrained")
+def panels(count: int) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(1.8 * count, 2.2), dpi=190, layout="constrained")
     return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
@@ -287,7 +293,7 @@ def shade(
 
 
 def dots(
-    axes: Axes, codes: Tensor | np.ndarray, colour: str = DOTS, size: float = 6
+    axes: Axes, codes: Tensor | np.ndarray, colour: str = DOTS, size: float = 3
 ) -> None:
     axes.scatter(codes[:, 0], codes[:, 1], s=size, color=colour, linewidths=0)
 
@@ -303,14 +309,14 @@ def density(data_dir: Path) -> Figure:
     dots(left, codes)
     plane("150 codes", left)
     shade(middle, lambda points: memory.log_predictive(state, points))
-    plane("what the memory holds", middle)
+    plane("the memory", middle)
     dots(right, memory.sample(state, 150, seeded(1)), MARK)
     plane("150 new codes", right)
     return figure
 
 
 def denoise(data_dir: Path) -> Figure:
-    codes, memory = long_clusters(240), empty()
+    codes = long_clusters(240)
     noisy = codes + 0.5 * torch.randn(
         codes.shape, generator=seeded(), dtype=codes.dtype
     )
@@ -330,12 +336,12 @@ def living(data_dir: Path) -> Figure:
     written = WrittenMemory.write(empty(), first, generator=seeded())
     grown = written.update(more)
     steps = {"written": (written, first), "updated": (grown, codes)}
-    steps["the first forgotten"] = (grown.forget(first), more)
+    steps["first forgotten"] = (grown.forget(first), more)
     figure, axes = panels(3)
     for place, (title, (memory, shown)) in zip(axes, steps.items(), strict=True):
         shade(place, memory.log_predictive)
         dots(place, shown)
-        plane(f"{title}: {memory.frames} codes", place)
+        plane(f"{title}:\n{memory.frames} codes", place)
     return figure
 
 
@@ -350,7 +356,7 @@ def merge(data_dir: Path) -> Figure:
         strict=True,
     ):
         shade(place, memory.log_predictive)
-        plane(f"{title}: {memory.frames} codes, {memory.nbytes / 1000:.1f} kB", place)
+        plane(f"{title}:\n{memory.frames} codes", place)
     return figure
 
 
@@ -371,9 +377,9 @@ def outliers(data_dir: Path) -> Figure:
     right.contourf(
         side, side, level, levels=[0, level.max()], colors=[DENSITY], alpha=0.25
     )
-    dots(right, new[verdict == 1], GOOD, 12)
-    dots(right, new[verdict == -1], BAD, 12)
-    plane("100 others: known or new", right)
+    dots(right, new[verdict == 1], GOOD, 6)
+    dots(right, new[verdict == -1], BAD, 6)
+    plane("others: known or new", right)
     return figure
 
 
@@ -386,11 +392,11 @@ def episodes(data_dir: Path) -> Figure:
     codes = (places + along * ways + noise).flatten(1, 2)
     memory = empty()
     state, _ = memory.write(codes, 30, generator=seeded())
-    figure = Figure(figsize=(9, 3.1), dpi=120, layout="constrained")
+    figure = Figure(figsize=(5.4, 1.9), dpi=190, layout="constrained")
     for number, axes in enumerate(figure.subplots(2, 6).flat):
         one = state.map(lambda tensor, n=number: tensor[n])
         shade(axes, lambda points, s=one: memory.log_predictive(s, points), 7)
-        dots(axes, codes[number], INK, 4)
+        dots(axes, codes[number], INK, 2)
         plane("", axes, 7)
     return figure
 
@@ -406,11 +412,15 @@ def auto(data_dir: Path) -> Figure:
     colours = np.array([MARK, "#1971c2", GOOD, "#862e9c", "#e8590c", "#0b7285"])
     for label in range(chosen.n_clusters_):
         dots(left, codes[chosen.labels_ == label], colours[label % 6])
-    plane(f"{chosen.n_clusters_} clusters, by themselves", left)
+    plane(f"{chosen.n_clusters_} clusters were found", left)
     right.plot(
-        sizes, [fit.lower_bound_ / len(codes) for fit in fits], "o-", color=DENSITY
+        sizes,
+        [fit.lower_bound_ / len(codes) for fit in fits],
+        "o-",
+        color=DENSITY,
+        markersize=3,
     )
-    right.set_title("bound in nats a sample, by clusters", fontsize=9, color=INK)
+    right.set_title("nats, by clusters", fontsize=9, color=INK)
     right.tick_params(labelsize=8)
     return figure
 
@@ -448,13 +458,11 @@ FIGURES: dict[str, Callable[[Path], Image.Image | Figure]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "names", nargs="*", choices=[*FIGURES, []], default=list(FIGURES)
-    )
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(FIGURES)}")
     parser.add_argument("--data-dir", type=Path, required=True)
     options = parser.parse_args()
     OUT.mkdir(exist_ok=True)
-    for name in options.names:
+    for name in options.names or FIGURES:
         drawn, path = FIGURES[name](options.data_dir), OUT / f"{name}.png"
         if isinstance(drawn, Figure):
             save(drawn, path)
