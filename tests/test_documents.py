@@ -161,6 +161,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), link
 
 
+def test_everything_in_the_gallery_has_a_picture_a_snippet_and_a_sentence() -> None:
+    things = re.split(r"^### ", (DOCS / "gallery.md").read_text(), flags=re.MULTILINE)[1:]
+    assert len(things) > 15
+    for thing in things:
+        assert re.search(r"\n!\[.+\]\(.+\)\n\n[A-Z][^`]+", thing), thing
+        assert "```python\n" in thing
+
+
 @pytest.mark.parametrize("page", SITE, ids=name)
 def test_a_page_shows_no_picture_of_a_person(page: Path) -> None:
     assert not [link for link in links(page) if "celeba" in link.lower()]
