@@ -13,7 +13,7 @@ from vbmem.errors import NonFiniteError, NotPositiveDefiniteError
 
 JITTER_TRIES = 3
 SPELLED_OUT = 8  # rows up to which a compiled product is a sum of products
-LARGEST = 64  # rows of a matrix that fits the registers of one program of vbmem.kernels
+LARGEST = 64  # rows of a matrix that fits the registers of one program of vbmem.kernels.inverses
 
 
 def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
@@ -92,7 +92,7 @@ def may_wait(tensor: Tensor) -> bool:
 
 def _invert(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if matrix.is_cuda and matrix.shape[-1] <= LARGEST:
-        from vbmem.kernels import sweep_inverse
+        from vbmem.kernels.inverses import sweep_inverse
 
         return sweep_inverse(matrix)
     if matrix.is_cuda:
@@ -117,7 +117,7 @@ def _(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("vbmem::inverse_gradient", mutates_args=())
 def _inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor | None) -> Tensor:
-    from vbmem.kernels import inverse_gradient
+    from vbmem.kernels.inverses import inverse_gradient
 
     return inverse_gradient(inverse, grad_inverse, grad_logdet)
 
