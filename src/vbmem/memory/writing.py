@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 import torch
 from torch import Tensor
 
-from vbmem.memory import engine, expansion, fitting
+from vbmem.memory import engine, expansion, fitting, short
 from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks, in_parts
 from vbmem.memory.checks import check_size, full_precision, warn_of_scale
 from vbmem.memory.choice import DirichletChoice
@@ -118,6 +118,8 @@ class VariationalMemory(StartingMemory):
         """The iterations of a write, from a state, for codes in the engine's layout; see `write`. What the first
         `constant` of them give counts as constant where gradients are asked for."""
         plain = tol is None and self._advance is engine.advance  # else they stop together, or are compiled for all
+        if plain and short.pays(parts, state, prior):
+            return short.write(parts, state, prior, weights, steps, expand)
         groups = groups_of_episodes(parts, state, prior) if plain else []
         if len(groups) > 1:
 
