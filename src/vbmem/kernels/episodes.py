@@ -79,8 +79,8 @@ def meet(
     assignment, weights = kept or (None, None)
     block = min(max(triton.next_power_of_2(codes.shape[1]), 16), 64)
     _meet[(batch,)](
-        codes, counts, rows, constant, halved, sums, totals, assignment, weights, *codes.stride(), *strides,
-        codes.shape[1], clusters, size, number, depth, across, block, features, num_warps=warps,
+        codes.contiguous(), counts, rows, constant, halved, sums, totals, assignment, weights, *strides, codes.shape[1],
+        clusters, size, number, depth, across, block, features, num_warps=warps,
     )  # fmt: skip
     return sums, totals
 
@@ -160,8 +160,9 @@ def _inverse(a, rows, size: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _prepare(  # type: ignore[no-untyped-def]
     row_mean, row_cov, noise_var, scale, log_prior, met, constant, back,
-    noise_by_episode, noise_by_cluster, noise_by_feature, prior_by_episode, prior_by_cluster, clusters, features,
-    rows: tl.constexpr, count: tl.constexpr, size: tl.constexpr, width: tl.constexpr,
+    noise_by_episode, noise_by_cluster, noise_by_feature, prior_by_episode, prior_by_cluster,
+    clusters: tl.constexpr, features: tl.constexpr, rows: tl.constexpr, count: tl.constexpr, size: tl.constexpr,
+    width: tl.constexpr,
 ):  # fmt: skip
     """Of one cluster. `rows` is K + 1, `count` J."""
     program = tl.program_id(0).to(tl.int64)
@@ -193,9 +194,9 @@ def _prepare(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _meet(  # type: ignore[no-untyped-def]
-    codes, counts, rows, constant, halved, sums, totals, assignment, v, by_episode, by_frame, by_feature,
-    halved_by_episode, halved_by_cluster, halved_by_feature, frames, clusters, features, number: tl.constexpr,
-    depth: tl.constexpr, across: tl.constexpr, block: tl.constexpr, width: tl.constexpr,
+    codes, counts, rows, constant, halved, sums, totals, assignment, v,
+    halved_by_episode, halved_by_cluster, halved_by_feature, frames, clusters: tl.constexpr, features: tl.constexpr,
+    number: tl.constexpr, depth: tl.constexpr, across: tl.constexpr, block: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     """Of one episode."""
     episode = tl.program_id(0).to(tl.int64)
@@ -208,19 +209,17 @@ def _meet(  # type: ignore[no-untyped-def]
     sums += episode * clusters * number * features
     constant += episode * clusters * number
     totals += episode * clusters * number
-    codes += episode * by_episode
+    codes += episode * frames * features
     nothing = tl.where((row == number - 1) & (cluster >= clusters), -1e30, 0.0)
     shift = tl.load(constant + place, mask=present, other=0.0) + nothing
     total = tl.zeros((columns,), tl.float32)
     for first in range(0, frames, block):
         products = tl.zeros((block, columns), tl.float32)
         inside = first + line < frames
-        offset = (first + line)[:, None] * by_frame
+        offset = (first + line)[:, None] * features
         for c in range(0, features, width):
             f = c + feature
-            z = tl.load(
-                codes + (offset + f[None, :] * by_feature), mask=inside[:, None] & (f < features)[None, :], other=0.0
-            )
+            z = tl.load(codes + (offset + f[None, :]), mask=inside[:, None] & (f < features)[None, :], other=0.0)
             known = present[:, None] & (f < features)[None, :]
             r = tl.load(rows + (place[:, None] * features + f[None, :]), mask=known, other=0.0)
             products = tl.dot(z, tl.trans(r), products, input_precision="tf32x3")
@@ -229,38 +228,32 @@ def _meet(  # type: ignore[no-untyped-def]
         terms = x * tl.where(last, 1.0, 0.5 * BITS * x)
         s = tl.sum(tl.reshape(terms, (block, depth, across)), 1)
         if halved is not None:
-            other = tl.arange(0, across)
-            noise = halved + episode * halved_by_episode + other[:, None] * halved_by_cluster
+            of = tl.arange(0, across)[:, None]
+            noise = halved + episode * halved_by_episode + of * halved_by_cluster
             for c in range(0, features, width):
                 f = c + feature
-                z = tl.load(
-                    codes + (offset + f[None, :] * by_feature),
-                    mask=inside[:, None] & (f < features)[None, :],
-                    other=0.0,
+                z = tl.load(codes + (offset + f[None, :]), mask=inside[:, None] & (f < features)[None, :], other=0.0)
+                own = tl.load(
+                    noise + f[None, :] * halved_by_feature, mask=(of < clusters) & (f < features)[None, :], other=0.0
                 )
-                known = (other < clusters)[:, None] & (f < features)[None, :]
-                r = tl.load(noise + f[None, :] * halved_by_feature, mask=known, other=0.0)
-                s = tl.dot(z * z, tl.trans(r), s, input_precision="tf32x3")
+                s = tl.dot(z * z, tl.trans(own), s, input_precision="tf32x3")
         theta = tl.exp2(s - tl.max(s, 1)[:, None])
         weight = 1.0 / tl.sum(theta, 1)
         if counts is not None:
             weight *= tl.load(counts + episode * frames + first + line, mask=inside, other=0.0)
         theta *= tl.where(inside, weight, 0.0)[:, None]
         if assignment is not None:
-            frame, other = (episode * frames + first + line)[:, None], tl.arange(0, across)[None, :]
-            there = inside[:, None] & (other < clusters)
-            tl.store(assignment + frame * clusters + other, theta, mask=there)
-            there = inside[:, None] & (present & (row < number - 1))[None, :]
-            tl.store(v + (frame * clusters + cluster[None, :]) * (number - 1) + row[None, :], x, mask=there)
+            frame, to = (episode * frames + first + line)[:, None], tl.arange(0, across)[None, :]
+            tl.store(assignment + frame * clusters + to, theta, mask=inside[:, None] & (to < clusters))
+            given = inside[:, None] & (present & (row < number - 1))[None, :]
+            tl.store(v + (frame * clusters + cluster[None, :]) * (number - 1) + row[None, :], x, mask=given)
         x = tl.where(last, 1.0, x)
         weights = tl.reshape(tl.reshape(x, (block, depth, across)) * theta[:, None, :], (block, columns))
         total += tl.sum(weights, 0)
         weights = tl.trans(weights)
         for c in range(0, features, width):
             f = c + feature
-            z = tl.load(
-                codes + (offset + f[None, :] * by_feature), mask=inside[:, None] & (f < features)[None, :], other=0.0
-            )
+            z = tl.load(codes + (offset + f[None, :]), mask=inside[:, None] & (f < features)[None, :], other=0.0)
             known = present[:, None] & (f < features)[None, :]
             there = sums + (place[:, None] * features + f[None, :])
             before = tl.load(there, mask=known & (first > 0), other=0.0)
@@ -272,7 +265,7 @@ def _meet(  # type: ignore[no-untyped-def]
 def _update(  # type: ignore[no-untyped-def]
     sums, totals, rows, constant, back, precision, natural, scale, factors, row_mean, row_cov, outer,
     precision_by_episode, precision_by_cluster, precision_by_row, precision_by_column, natural_by_episode,
-    natural_by_cluster, natural_by_row, natural_by_feature, clusters, features,
+    natural_by_cluster, natural_by_row, natural_by_feature, clusters: tl.constexpr, features: tl.constexpr,
     number: tl.constexpr, count: tl.constexpr, size: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     """Of one cluster. `number` is K + 1, `count` J."""

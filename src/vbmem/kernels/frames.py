@@ -219,7 +219,7 @@ def _logarithms(  # type: ignore[no-untyped-def]
         return x, tl.sum(tl.reshape(terms, (block, depth, across)), 1)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["blocks", "number"])  # type: ignore[untyped-decorator]
 def _normalise(  # type: ignore[no-untyped-def]
     codes_high, codes_low, rows_high, rows_low, constant, units, normal, blocks, number,
     rows: tl.constexpr, depth: tl.constexpr, across: tl.constexpr, width: tl.constexpr, parts: tl.constexpr,
@@ -252,7 +252,7 @@ def _normalise(  # type: ignore[no-untyped-def]
     tl.store(normal + first + tl.arange(0, block), most + tl.log2(total))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["blocks", "each", "splits", "number"])  # type: ignore[untyped-decorator]
 def _sum(  # type: ignore[no-untyped-def]
     codes_high, codes_low, rows_high, rows_low, constant, units, counts, normal, sums, totals, entropies,
     blocks, each, splits, number, lift,
