@@ -29,6 +29,7 @@ LARGEST_HALF = 2.0**15
 NEVER = -1e30  # s of a cluster that only fills a tile up
 HALF_IN_BITS = 0.7213475204444817  # log2(e) / 2
 WIDEST = 256  # features of a tile
+PART = 128  # of those of a wider code, of which the loops hold several tiles at a time
 LEAST = 16  # numbers along a side of a tile
 
 
@@ -151,7 +152,7 @@ class _Clusters:
 
 def _width(code_size: int) -> int:
     """Features of a tile."""
-    return min(max(_power(code_size), LEAST), WIDEST)
+    return max(_power(code_size), LEAST) if code_size <= WIDEST else PART
 
 
 def _power(number: int) -> int:
