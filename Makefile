@@ -12,8 +12,9 @@ demo: $(READY)  ## an episode written into memory, pictures generated and recall
 test: $(READY)  ## the test suite
 	$(BIN)/pytest -n auto --dist worksteal
 
-trust: $(READY)  ## the long part of it: kills, flipped bytes, fuzzed files, hard problems (results/reliability.md)
+trust: $(READY)  ## the long part of it: kills, flips, fuzzed files, hard problems, load (results/reliability.md)
 	$(BIN)/pytest -n auto --dist worksteal -m long
+	$(BIN)/python benchmarks/soak.py
 
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .

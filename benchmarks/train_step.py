@@ -34,12 +34,12 @@ MODELS: dict[str, tuple[RunConfig, str]] = {
     "dkm": (PRESETS["cifar10-dkm"], "vae"),
     "categorical": (PRESETS["cifar10-categorical"], "vae"),
     "gaussian": (PRESETS["cifar10-gaussian"], "vae"),
-    "vae-improved": (
-        replace(PRESETS["cifar10-mixture"], model=VAEConfig(filters=64, style="improved")),
-        "vae-improved",
+    "vae-large": (
+        replace(PRESETS["cifar10-mixture"], model=VAEConfig(filters=64, style="batch-swish-up-first")),
+        "vae-large",
     ),
-    "mixture": (PRESETS["cifar10-mixture"], "vae-improved"),
-    "tree": (PRESETS["cifar10-tree"], "vae-improved"),
+    "mixture": (PRESETS["cifar10-mixture"], "vae-large"),
+    "tree": (PRESETS["cifar10-tree"], "vae-large"),
 }
 
 

@@ -90,13 +90,13 @@ def claims() -> list[list[str]]:
     falls = [largest_fall(run) for run in runs_of("dkm")]
     gap = table1["gaussian"]["mean"] - table1["dkm"]["mean"]
     mixture, tree = (
-        read(f"metrics/cifar10-{kind}.json")["samples"] for kind in ("mixture", "tree")
+        read(f"metrics/first-{kind}.json")["samples"] for kind in ("mixture", "tree")
     )
 
     def sampled(found: dict[str, Any], way: str, what: str) -> str:
         return f"{found[way][f'codes {what}']['mean']:.2f}"
 
-    size = "evaluate/cifar10-mixture-T{}-H{}.json"
+    size = "evaluate/first-mixture-T{}-H{}.json"
     sizes = {t: read(size.format(t, h)) for t, h in ((64, 10), (640, 100), (1280, 150))}
     return [
         [
@@ -271,7 +271,7 @@ def claims() -> list[list[str]]:
 
 
 def variants() -> list[list[str]]:
-    """Every variant: its bound, its distance from the preset, runs that broke down."""
+    """Every variant: its bound, its distance from the base, runs that broke down."""
     rows = []
     for name, row in read("claims.json")["variants"].items():
         cells = [
@@ -279,7 +279,7 @@ def variants() -> list[list[str]]:
             for key, form in (("bound", ".1f"), ("difference", "+.1f"))
         ]
         broke = str(row["broke_down"] or "")
-        rows.append([f"`{name}`", row["place"], row["preset"], *cells, broke])
+        rows.append([f"`{name}`", row["place"], row["base"], *cells, broke])
     return rows
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from vbmem import __version__ as version
 from vbmem.train.evaluation import SHARES
@@ -50,6 +51,24 @@ def test_train_then_evaluate_gives_the_bound_and_every_term_as_json(run, tmp_pat
     code, _, err = run("train", "digits-categorical", "--run-dir", directory, *TINY)
     assert code == 2
     assert "add --resume to go on, or choose another --run-dir" in err
+
+
+def test_a_broken_picture_in_a_folder_is_named_or_left_out_and_counted(run, tmp_path: Path) -> None:
+    folder, directory = tmp_path / "pictures", str(tmp_path / "run")
+    folder.mkdir()
+    for number in range(24):
+        Image.new("L", (8, 8), 10 * number).save(folder / f"{number:02}.png")
+    (folder / "24.png").write_bytes(b"no picture")
+    data = ["--data.dataset", str(folder), "--data.image-size", "8", "--data.episode-length", "2"]
+    train = ["train", "digits-categorical", "--run-dir", directory, *TINY, *data, "--data.batch-size", "1"]
+    for command in (train, ["evaluate", directory, "--split", "valid"]):
+        code, _, err = run(*command)
+        assert code == 2
+        assert err.strip().endswith("or add --skip-broken")
+        assert "24.png cannot be read as a picture" in err
+        code, _, err = run(*command, "--skip-broken")
+        assert code == 0, err
+        assert "left out 1 of 25 pictures that cannot be read: 24.png" in err
 
 
 DIGITS = ["evaluate", "digits-mixture", "--device", "cpu"]

@@ -1,16 +1,22 @@
-"""The notebooks run from top to bottom, and what they show is what they now say."""
+"""The notebooks run from top to bottom, and what they show is what they now say; Ray writes what one process writes."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
+import vbmem
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 RUN = """
 import sys
 import nbformat
@@ -59,3 +65,25 @@ def test_a_notebook_still_says_what_it_shows(path, tmp_path):
     assert result.returncode == 0, result.stderr
     for kept, done in zip(code_cells(path), code_cells(work / "done.ipynb"), strict=True):
         assert shown(done) == shown(kept), kept["source"]
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'ray[train]'")
+def test_workers_of_ray_write_what_one_process_writes(tmp_path):
+    random = np.random.default_rng(0)
+    codes = (random.normal(size=(3, 8))[np.arange(301) % 3] + 0.1 * random.normal(size=(301, 8))).astype(np.float32)
+    np.save(tmp_path / "codes.npy", codes)
+    options = [tmp_path / "codes.npy", "-o", tmp_path / "x.memory", "--clusters", "3", "--workers", "2"]
+    command = [sys.executable, EXAMPLES / "write_with_ray.py", *options]
+    env = os.environ | {"HOME": str(tmp_path)}  # Ray leaves its logs there
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    assert result.returncode == 0, result.stderr
+    assert f"wrote 301 codes into {tmp_path / 'x.memory'}" in result.stdout
+    assert not (tmp_path / "x.memory.unfinished").exists()
+
+    generator = torch.Generator().manual_seed(0)
+    how: dict[str, Any] = {"noise": "feature", "iterations": 10, "generator": generator}
+    memory = vbmem.MixtureMemory(8, 4, 3).fit_prior(codes, **how)
+    alone = memory.write_stream(codes, 10, generator=generator)
+    together = vbmem.WrittenMemory.load(tmp_path / "x.memory")
+    assert together.frames == 301
+    torch.testing.assert_close(together.state.row_mean, alone.row_mean, rtol=1e-3, atol=1e-4)

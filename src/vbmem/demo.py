@@ -21,7 +21,7 @@ from vbmem.train import Trainer, make_source
 DIGITS = "digits-mixture"
 MODEL = "cifar10-mixture"
 FRAMES = 64
-STEPS, RECALL_STEPS = 12, 3
+STEPS, RECALL_STEPS = 6, 3
 NOISE = 0.4
 COLUMNS, SCALE = 16, 2
 
@@ -37,12 +37,12 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     size = f"{memory.nbytes / 1024:.0f} kB"
     console.print(f"wrote {len(episode)} pictures into a memory of {size}: {times}")
 
-    samples = model.generate(memory, FRAMES, generator=generator)
-    steps = torch.cat([samples.unsqueeze(0), model.read(memory, samples, STEPS, generator=generator)])
+    drawn = model.generate(memory, COLUMNS, reads=0, generator=generator)
+    steps = torch.cat([drawn.unsqueeze(0), model.read(memory, drawn, STEPS, sample=False)])
     durations = [900, *(250 for _ in steps[2:]), 2000]
     save_animation([grid(step, COLUMNS, SCALE) for step in steps], durations, out / "reading.gif")
 
-    sheets = {"episode": episode, "generated": samples}
+    sheets = {"episode": episode, "generated": model.generate(memory, FRAMES, generator=generator)}
     shown = episode[:COLUMNS]
     noisy = (shown + NOISE * torch.randn(shown.shape, generator=generator)).clamp(0, 1)
     for name, (broken, known) in {"noisy": (noisy, None), "masked": hide_right(shown)}.items():

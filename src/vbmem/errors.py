@@ -10,7 +10,7 @@ class NumericalError(VbmemError, ArithmeticError):
 
 
 class NonFiniteError(NumericalError, ValueError):
-    """What went into a computation, codes or a matrix, holds NaN or infinity."""
+    """What went into a computation, codes or a matrix, or what came out of it holds NaN or infinity."""
 
 
 class NotPositiveDefiniteError(NumericalError):

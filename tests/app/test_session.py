@@ -69,10 +69,11 @@ def test_a_trees_portraits_differ_from_cluster_to_cluster() -> None:
 
 
 def test_a_clicked_cluster_gives_pictures_like_its_own_frames(written: Session) -> None:
-    first, *_, last = portraits(written, 10)
-    for portrait, other in ((first, last), (last, first)):
-        centre = written.generate(16, portrait.cluster, means=True).mean(0)
-        assert (centre - portrait.mean).abs().mean() < (centre - other.mean).abs().mean()
+    drawn = portraits(written, 10)
+    centres = torch.stack([written.generate(16, portrait.cluster).mean(0) for portrait in drawn])
+    distances = (centres[:, None] - torch.stack([portrait.mean for portrait in drawn])).abs().flatten(2).mean(-1)
+    nearest = distances.argmin(-1).tolist()
+    assert sum(own == found for own, found in enumerate(nearest)) >= 8
 
 
 def test_recalling_a_written_picture_helps_against_noise(written: Session) -> None:

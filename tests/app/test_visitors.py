@@ -1,6 +1,9 @@
 """Several visitors at once, and programs that send what no page would."""
 
 import asyncio
+import platform
+import resource
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -66,6 +69,20 @@ def test_work_that_fails_gives_the_turn_to_the_next() -> None:
         return await turns.run("me", lambda: "done")
 
     assert asyncio.run(visit()) == "done"
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="as glibc does it")
+def test_the_system_gets_back_what_work_has_freed() -> None:
+    def work() -> list[bytearray]:
+        held = [(bytearray(b"x") * 100_000, bytearray(b"x") * 1000) for _ in range(1000)]
+        return [small for _, small in held]  # these lie between the large ones, of which nothing stays
+
+    def megabytes() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+    before = megabytes()
+    kept = asyncio.run(Turns(threads=1, waiting=1).run("me", work))
+    assert megabytes() - before < 50 < 0.1 * len(kept)
 
 
 def test_a_large_zip_of_one_visitor_does_not_hold_up_the_upload_of_another(

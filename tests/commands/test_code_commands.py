@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 
 import numpy as np
@@ -13,7 +14,9 @@ from PIL import Image
 import vbmem
 from tiny import seeded
 from vbmem.commands import find_commands
+from vbmem.errors import MemoryFileError
 from vbmem.memory import TreeMemory
+from vbmem.memory.writing import VariationalMemory
 
 
 def run(name, *arguments):
@@ -61,6 +64,14 @@ def test_write_tells_programs_what_it_left(folder, capsys):
     assert told == {"memory": str(left), "frames": 300, "bytes": written.nbytes, "usage": written.usage.tolist()}
 
 
+def test_write_shows_how_far_it_is_on_a_terminal(folder, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes standard error for a terminal
+    run("write", folder / "embeddings.npy", "--clusters", 4, "-o", tmp_path / "x.memory", "--json")
+    told, bars = capfd.readouterr()
+    assert json.loads(told)["frames"] == 300
+    assert bars.index("fitting the prior") < bars.index("writing")
+
+
 def test_write_takes_shards_and_another_number_of_clusters(tmp_path):
     (shards := tmp_path / "shards").mkdir()
     for number, part in enumerate(np.array_split(groups()[0], 3)):
@@ -83,6 +94,75 @@ def test_write_refuses_in_one_sentence_and_leaves_nothing(folder, tmp_path, argu
     with pytest.raises(ValueError, match=message):
         run("write", folder / "embeddings.npy", "-o", tmp_path / "x.memory", *arguments)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def cut_short(monkeypatch):
+    """Interrupts writes after so many iterations, as Ctrl-C would, until it is called with None."""
+    write_stream, last = VariationalMemory.write_stream, None
+
+    def interrupted(*args, follow, **how):
+        def follow_and_stop(done, state):
+            follow(done, state)
+            if done == last:
+                raise KeyboardInterrupt
+
+        return write_stream(*args, follow=follow_and_stop, **how)
+
+    def after(iterations):
+        nonlocal last
+        last = iterations
+
+    monkeypatch.setattr(VariationalMemory, "write_stream", interrupted)
+    return after
+
+
+def test_a_write_that_was_cut_short_goes_on_to_the_same_memory(folder, tmp_path, capsys, cut_short):
+    out, kept = tmp_path / "x.memory", tmp_path / "x.memory.unfinished"
+    command = "write", folder / "embeddings.npy", "--clusters", 4, "-o", out
+    for iterations, told in [(3, None), (6, 3), (1, 9)]:  # so many at a time; it is lost after the last, before it ends
+        cut_short(iterations)
+        with pytest.raises(KeyboardInterrupt):
+            run(*command)
+        assert [path.name for path in tmp_path.iterdir()] == [kept.name]
+        going_on = f"vbmem: going on from {kept}, after {told} of 10 iterations\n" * (told is not None)
+        again = f"vbmem: {kept} keeps how far the write came; the same command goes on from there\n"
+        assert capsys.readouterr() == ("", going_on + again)
+    cut_short(None)
+    run(*command, "--json")
+    told = capsys.readouterr()
+    assert json.loads(told.out)["frames"] == 300
+    assert told.err == f"vbmem: going on from {kept}, after 9 of 10 iterations\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.memory"]
+    assert out.read_bytes() == (folder / "x.memory").read_bytes()
+
+
+def test_an_unfinished_write_is_not_taken_for_another(folder, tmp_path, cut_short):
+    np.save(codes := tmp_path / "codes.npy", groups()[0])
+    command = "write", codes, "--clusters", 4, "-o", tmp_path / "x.memory"
+    cut_short(2)
+    with pytest.raises(KeyboardInterrupt):
+        run(*command)
+    kept = (tmp_path / "x.memory.unfinished").read_bytes()
+    for options, differs in [
+        ("--seed 1", "seed"),
+        ("--start data", "start"),
+        ("--clusters 3 --seed 1", "clusters, seed"),
+    ]:
+        message = (
+            rf"x.memory.unfinished keeps an unfinished write that differs in {differs}; finish that one, or delete"
+        )
+        with pytest.raises(MemoryFileError, match=message):
+            run(*command, *options.split())
+    os.utime(codes, ns=(0, 0))
+    with pytest.raises(MemoryFileError, match="differs in codes; finish that one, or delete the file to begin anew"):
+        run(*command)
+    assert (tmp_path / "x.memory.unfinished").read_bytes() == kept
+    for damaged in (kept[:-8], (folder / "x.memory").read_bytes(), b""):
+        (tmp_path / "x.memory.unfinished").write_bytes(damaged)
+        with pytest.raises(MemoryFileError, match="should keep an unfinished write, but cannot be read; delete it to"):
+            run(*command)
+    assert not (tmp_path / "x.memory").exists()
 
 
 def test_codes_of_few_numbers_can_be_written(tmp_path):
@@ -145,6 +225,17 @@ def test_sample_draws_codes(memory, tmp_path, capsys):
     assert capsys.readouterr().out == f"30 codes of 16 numbers in {tmp_path / 'new.npy'}\n"
     expected = vbmem.WrittenMemory.load(memory).sample(30, seeded(2))
     assert np.array_equal(np.load(tmp_path / "new.npy"), expected.numpy())
+
+
+def test_where_nothing_can_be_written_no_work_is_begun(folder, tmp_path):
+    for command in (
+        ["write", folder / "embeddings.npy"],
+        ["assign", "absent.memory", folder / "embeddings.npy"],
+        ["sample", "absent.memory"],
+        ["score", "absent.memory", folder / "embeddings.npy"],
+    ):
+        with pytest.raises(OSError, match=f"cannot write {tmp_path}: it is a directory; name a file in it"):
+            run(*command, "-o", tmp_path)
 
 
 def test_a_memory_of_codes_has_no_pictures(memory, tmp_path):

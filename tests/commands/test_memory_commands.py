@@ -14,12 +14,14 @@ import tyro
 from PIL import Image
 
 import vbmem
-from tiny import MODELS, seeded, tiny_run, tiny_trainer
+from tiny import MODELS, seeded, tiny_model, tiny_run, tiny_trainer
 from vbmem.commands import find_commands
 from vbmem.data.examples import photograph_crops
+from vbmem.data.settings import DataConfig
 from vbmem.errors import DataError, NumericalError
 from vbmem.memory.starting import Start
 from vbmem.memory.written import ChosenBy
+from vbmem.models.directory import save_model
 from vbmem.sheets import MARGIN, grid, save_picture
 
 
@@ -363,6 +365,15 @@ def test_export_makes_a_model_directory_of_a_run(run_dir, tmp_path, capsys):
     assert (half.name, half.card) == ("small", vbmem.load(run_dir).card)
     weights = [tmp_path / name / "model.safetensors" for name in ("half", "model")]
     assert weights[0].stat().st_size < 0.8 * weights[1].stat().st_size
+
+
+def test_a_reference_memory_belongs_to_the_weights_as_they_were_exported(tmp_path):
+    save_model(full := replace(tiny_model(channels=1), data=DataConfig("digits")), tmp_path / "full")
+    run("export", tmp_path / "full", "-o", tmp_path / "half", "--half")
+    half = vbmem.load(tmp_path / "half")
+    assert half.fingerprint != full.fingerprint
+    assert half.reference is not None
+    assert half.reference.fingerprint == half.fingerprint
 
 
 def test_export_puts_what_is_known_on_the_card(run_dir, tmp_path):

@@ -1,5 +1,6 @@
 """Codes on disk: read a chunk of rows at a time, and refused in one sentence where they are none."""
 
+import os
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ from safetensors.torch import save_file
 from vbmem.data import code_files
 from vbmem.data.code_files import holds_codes, open_codes
 from vbmem.errors import DataError
+from vbmem.memory import streams
 
 ROWS = np.random.default_rng(0).normal(size=(25, 3)).astype(np.float32)
 
@@ -66,6 +68,54 @@ def test_shards_follow_each_other_in_the_order_of_their_names(tmp_path):
         codes.place(25)
 
 
+def test_a_part_of_the_rows_is_read_alone_and_keeps_their_numbers(tmp_path):
+    save(tmp_path / "a.npy", ROWS[:12])
+    spoilt = ROWS[12:].copy()
+    spoilt[9] = np.nan
+    save(tmp_path / "b.safetensors", spoilt)
+    codes = open_codes(tmp_path)
+    for begin, end in [(0, 5), (3, 12), (11, 21), (12, 20), (22, 25), (7, 7), (25, 25)]:
+        part = codes.part(begin, end)
+        assert (part.frames, part.code_size) == (end - begin, 3)
+        assert torch.equal(torch.cat([torch.empty(0, 3), *part]), torch.from_numpy(np.array(ROWS[begin:end])))
+    assert codes.part(11, 25).place(1) == ("b.safetensors", 0)
+    assert codes.part(3, 12).part(2, 9).place(0) == ("a.npy", 5)
+    with pytest.raises(DataError, match=r"b.safetensors holds NaN or infinity in row 9"):
+        list(codes.part(13, 25))
+
+
+def test_of_a_parquet_file_only_the_groups_of_rows_that_are_needed_are_read(tmp_path, monkeypatch):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "codes.parquet"
+    parquet.write_table(arrow.table({"embedding": list(ROWS)}), path, row_group_size=12)
+    codes, asked, plain = open_codes(path), [], parquet.ParquetFile.iter_batches
+
+    def watched(*args, **options):
+        asked.append(options["row_groups"])
+        return plain(*args, **options)
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", watched)
+    for begin, end in [(0, 25), (13, 15), (11, 23), (23, 25), (5, 5)]:
+        rows = torch.cat([torch.empty(0, 3), *codes.part(begin, end)])
+        assert torch.equal(rows, torch.from_numpy(np.array(ROWS[begin:end])))
+    assert asked == [[0, 1, 2], [1], [0, 1], [1, 2]]
+
+
+def test_a_fingerprint_notices_every_change(tmp_path):
+    save(tmp_path / "a.npy", ROWS[:12])
+    seen = [open_codes(tmp_path).fingerprint()]
+    assert open_codes(tmp_path).fingerprint() == seen[0]
+    for change in (
+        lambda: save(tmp_path / "b.npy"),
+        lambda: (tmp_path / "b.npy").rename(tmp_path / "c.npy"),
+        lambda: save(tmp_path / "c.npy", ROWS[:24]),
+        lambda: os.utime(tmp_path / "a.npy", ns=(0, 0)),  # as when it is written anew, with other rows
+    ):
+        change()
+        seen.append(open_codes(tmp_path).fingerprint())
+    assert len(set(seen)) == 5
+
+
 @pytest.mark.parametrize(
     ("stored", "read"),
     [("float16", "float32"), ("bfloat16", "float32"), ("float64", "float64"), (">f4", "float32")],
@@ -92,6 +142,14 @@ def test_what_is_on_disk_is_never_read_whole(tmp_path, monkeypatch):
     codes = iter(open_codes(save(tmp_path / "codes.npy")))
     assert next(codes).untyped_storage().nbytes() == 10 * 3 * 4
     assert opened == ["r", "r"]
+
+
+def test_a_stream_of_them_is_not_checked_twice(tmp_path, monkeypatch):
+    checked: list[int] = []
+    monkeypatch.setattr(streams, "check_codes", lambda codes, size: checked.append(len(codes)))
+    stream = streams.Stream(open_codes(save(tmp_path / "codes.npy")), 3)
+    assert torch.equal(torch.cat(list(stream)), torch.from_numpy(ROWS))
+    assert checked == [10]  # what the memory expects is compared with the first chunk
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])

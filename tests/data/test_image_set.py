@@ -1,4 +1,6 @@
+import io
 import os
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiny import noise
-from vbmem.data import ImageSet
+from vbmem.data import ImageSet, image_set
 from vbmem.errors import DataError
 
 
@@ -191,3 +193,24 @@ def test_pickled_objects_are_never_loaded(tmp_path):
     np.savez(tmp_path / "objects.npz", x_train=np.array([{"an": "object"}]))
     with pytest.raises(DataError, match="damaged or not the expected file"):
         ImageSet.from_npz(tmp_path / "objects.npz")
+
+
+def test_a_small_npz_that_would_fill_the_memory_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    """A black megapixel, of which numpy's header and the zip's directory say that it is ten thousand of them."""
+    path, bomb = tmp_path / "bomb.npz", io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        bomb, {"descr": "|u1", "fortran_order": False, "shape": (10_000, 1000, 1000, 1)}
+    )
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x_train.npy", bomb.getvalue() + bytes(10**6))
+        archive.getinfo("x_train.npy").file_size = 10**10
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(DataError, match=r"bomb\.npz would grow from 0\.00\d+ MB to 10000 MB when it is unpacked"):
+        ImageSet.from_npz(path)
+
+
+def test_an_npz_may_be_compressed(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_set, "HARMLESS", 1000)
+    pictures = np.repeat(noise(8), 5, axis=0)
+    np.savez_compressed(tmp_path / "small.npz", x_train=pictures)
+    assert (ImageSet.from_npz(tmp_path / "small.npz").x_train == pictures).all()

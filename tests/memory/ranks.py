@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from memory.zoo import MEMORIES, Sizes, make_problem, normal
-from vbmem.memory import GaussianMemory, MixtureMemory, TreeMemory, WrittenMemory, blocks, shards, streams, writing
+from vbmem.memory import GaussianMemory, MixtureMemory, TreeMemory, WrittenMemory, blocks, shards, stepping, streams
 from vbmem.memory import known as known_of
 from vbmem.memory.starting import Start
 from vbmem.memory.state import TensorRecord
@@ -32,7 +32,7 @@ FITS: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
 
 def in_small_pieces(set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
     """So that few frames make several chunks and blocks, and not all of them are seeds."""
-    set_attribute(writing, "SEED_FRAMES", 9)
+    set_attribute(stepping, "SEED_FRAMES", 9)
     set_attribute(streams, "CHUNK", 5)
     set_attribute(shards, "CHUNK", 5)
     set_attribute(known_of, "FRAMES", 4)

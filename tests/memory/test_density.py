@@ -194,3 +194,12 @@ def test_a_frame_has_the_same_density_whatever_others_are_asked_for(rows):
     together = log_densities(codes, mean, cov, ONE, ONE, True)
     alone = [log_densities(frame, mean, cov, ONE, ONE, True) for frame in codes.split(1)]
     torch.testing.assert_close(together, torch.cat(alone, -1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [30.0, 3e4, 1e12])
+def test_it_is_smooth_at_the_centre_of_a_cluster_whose_rows_are_uncertain(spread):
+    codes = torch.ones(1, 8, dtype=torch.float64) * torch.tensor([[0.0], [1e-12], [1e-9], [1e-4]], dtype=torch.float64)
+    mean, cov = torch.zeros(1, 4, 8, dtype=torch.float64), torch.eye(4, dtype=torch.float64).unsqueeze(0)
+    cov[..., :3, :3] *= spread
+    found = log_densities(codes, mean, cov, ONE, ONE, located=True)
+    torch.testing.assert_close(found, found[..., :1].expand_as(found), rtol=0, atol=1e-4)

@@ -1,10 +1,14 @@
 """float32 against float64, eager against compiled, with and without autocast."""
 
+import warnings
+
 import pytest
 import torch
 
 from memory.zoo import Sizes, close, every_located_memory, every_memory, make_problem
 from tiny import seeded
+from vbmem.errors import NonFiniteError
+from vbmem.memory import GaussianMemory, WrittenMemory, precision
 
 OFFSET = 1000.0
 SIZES = Sizes(batch=(2,), frames=40, part_size=8, rows=3, clusters=3)
@@ -43,6 +47,59 @@ def test_float32_holds_for_codes_far_from_the_origin(name):
     close(rough_state, state, rtol=0, atol=5e-3)
     close(rough_addresses, addresses, rtol=0, atol=5e-3)
     close(rough_bound.total, bound.total, rtol=1e-4, atol=0)
+
+
+@every_memory
+def test_codes_far_larger_than_the_noise_are_computed_with_in_float64(name):
+    problem = make_problem(name, SIZES)
+    problem.memory.warns = False
+    codes = 100 * problem.codes.float()
+    state, addresses = problem.memory.write(codes, 3, problem.state.to(torch.float32))
+    exact = problem.memory.write(codes.double(), 3, problem.state.to(torch.float32).to(torch.float64))
+    close(state, exact[0].to(torch.float32), rtol=0, atol=0)
+    close(addresses, exact[1].to(torch.float32), rtol=0, atol=0)
+    close(
+        problem.memory.local_bound(state, codes).double(),
+        problem.memory.local_bound(state.to(torch.float64), codes.double()),
+        rtol=1e-6,
+        atol=0,
+    )
+
+
+@every_memory
+def test_a_written_memory_takes_codes_far_larger_than_the_noise(name):
+    problem = make_problem(name, SIZES)
+    problem.memory.warns = False
+    codes = 100 * problem.codes[0].float()
+    memory = WrittenMemory.write(problem.memory, codes)
+    for read in (memory.score, memory.log_predictive, memory.read):
+        assert read(codes).dtype == torch.float32
+    again = memory.update(codes).forget(codes)
+    assert again.state.row_mean.dtype == torch.float32
+
+
+def test_an_offset_that_no_location_takes_costs_no_precision():
+    codes, memory = torch.randn(40, 16, generator=seeded()) + 1000, GaussianMemory(16, 4, noise_var=0.01, row_var=1e6)
+    exact = codes.double()
+    bounds = [memory.bound(z, *memory.write(z, generator=seeded())).total for z in (codes, exact)]
+    assert float(bounds[0]) == pytest.approx(float(bounds[1]), rel=1e-3)
+
+
+def test_codes_too_large_for_float32_are_warned_of_where_nobody_looks(monkeypatch):
+    monkeypatch.setattr(precision, "LOOKED_AT", ())
+    codes = 1000 * torch.randn(40, 16, generator=seeded())
+    with pytest.warns(UserWarning, match="where float32 may be off") as told:
+        GaussianMemory(16, 4, row_var=1e6).write(codes)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings(action="error"):
+        GaussianMemory(16, 4, row_var=1e6).write(codes.double())
+
+
+def test_what_leaves_the_range_of_float32_is_an_error():
+    memory = GaussianMemory(2, 1, noise_var=1e-30)
+    state, _ = memory.write(torch.ones(3, 2))
+    with pytest.raises(NonFiniteError, match="what log_predictive computed left the range"):
+        memory.log_predictive(state, torch.tensor([[1e6, -1e6]]))
 
 
 @every_memory

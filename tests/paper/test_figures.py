@@ -210,7 +210,7 @@ def test_as_in_the_paper_clusters_are_alike_and_pixels_drawn_also_in_chains(kind
     chains = scene.reads(shown)
     scene.generator.set_state(before)
     draws: Any = {"sample_pixels": True, "generator": scene.generator}
-    assert torch.equal(model.generate(memory, 4, choice=choice, **draws), shown)
+    assert torch.equal(model.generate(memory, 4, reads=0, choice=choice, **draws), shown)
     for step in chains:
         codes = memory.read(model.encode(shown).mean, scene.generator)
         shown = model.decode(codes, sample=True, generator=scene.generator)

@@ -276,11 +276,15 @@ def test_networks_choose_for_a_tree_also_from_a_file(chosen, tmp_path):
 
 def test_generated_pictures_are_the_decoded_codes(model, memory):
     codes = memory.sample(6, seeded())
-    assert torch.equal(model.generate(memory, 6, generator=seeded()), model.network.decode(codes).mean)
+    assert torch.equal(model.generate(memory, 6, reads=0, generator=seeded()), model.network.decode(codes).mean)
+    drawn = model.generate(memory, 6, reads=0, generator=seeded())
+    assert torch.equal(
+        model.generate(memory, 6, reads=3, generator=seeded()), model.read(memory, drawn, 3, sample=False)[-1]
+    )
     generator = seeded()
     codes = memory.sample(6, generator)
     sampled = model.network.decode(codes).sample(generator)
-    assert torch.equal(model.generate(memory, 6, sample_pixels=True, generator=seeded()), sampled)
+    assert torch.equal(model.generate(memory, 6, reads=0, sample_pixels=True, generator=seeded()), sampled)
     assert not torch.equal(sampled, model.network.decode(codes).mean)
 
 
@@ -426,6 +430,7 @@ def test_a_memory_on_another_device_is_refused():
 @pytest.mark.parametrize(
     ("use", "message"),
     [
+        (lambda model, memory: model.generate(memory, 1, reads=-1), "reads must be .* at least 0, got -1"),
         (lambda model, memory: model.generate(memory, 0), "count must be a whole number of at least 1, got 0"),
         (lambda model, memory: model.generate(memory, -1, cluster=0), "count must be .* got -1"),
         (lambda model, memory: model.generate(memory, 1, cluster=3), r"cluster must lie in 0 \.\. 2, got 3"),

@@ -71,7 +71,7 @@ def test_scores_are_of_the_content(model, memory):
 
 
 def test_the_own_part_of_new_pictures_is_drawn_from_its_prior(model, memory, decoded):
-    model.generate(memory, 2000, generator=seeded())
+    model.generate(memory, 2000, reads=0, generator=seeded())
     (codes,) = decoded
     assert torch.equal(codes[:, :4], memory.sample(2000, seeded()))
     prior = model.network.own_prior(codes[:, :4])
@@ -81,7 +81,7 @@ def test_the_own_part_of_new_pictures_is_drawn_from_its_prior(model, memory, dec
 
 
 def test_without_samples_it_is_the_mean_of_its_prior(model, memory, decoded):
-    model.generate(memory, 5, sample=False, generator=seeded())
+    model.generate(memory, 5, reads=0, sample=False, generator=seeded())
     (codes,) = decoded
     assert torch.equal(codes[:, 4:], model.network.own_prior(codes[:, :4]).mean)
     assert torch.equal(codes, model.complete(codes[:, :4], sample=False))
@@ -92,11 +92,19 @@ def test_this_content_that_pose(model, memory, decoded, count):
     """The own part of given pictures, or of their codes: one for each, or one for all."""
     pictures = FRAMES[:count]
     given = model.encode(pictures, memory).mean
-    model.generate(memory, 3, own=pictures, generator=seeded())
-    model.generate(memory, 3, own=given, generator=seeded())
+    model.generate(memory, 3, reads=0, own=pictures, generator=seeded())
+    model.generate(memory, 3, reads=0, own=given, generator=seeded())
     for codes in decoded:
         assert torch.equal(codes[:, :4], memory.sample(3, seeded()))
         torch.testing.assert_close(codes[:, 4:], given[:, 4:].expand(3, -1))
+
+
+def test_reading_changes_the_content_alone(model, memory, decoded):
+    model.generate(memory, 3, reads=2, own=FRAMES[:1], generator=seeded())
+    first, *_, last = decoded
+    assert len(decoded) == 3
+    assert not torch.equal(first[:, :4], last[:, :4])
+    assert torch.equal(first[:, 4:], last[:, 4:])
 
 
 def test_one_code_may_be_given_without_a_dimension_for_it(model, memory):

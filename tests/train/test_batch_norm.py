@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -76,6 +77,17 @@ def test_within_are_the_mean_statistics_of_the_first_eight_batches(name, count, 
     torch.manual_seed(0)
     expected = expected_statistics(made, batches[: min(count, 8)])
     torch.testing.assert_close(within, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_they_are_measured_on_pictures_damaged_as_in_training(tmp_path, monkeypatch):
+    made, batches = moved(MODELS["vae"], tmp_path)
+    made.model.damage = 1.0
+    embed = Mock(wraps=made.model.embed)
+    monkeypatch.setattr(made.model, "embed", embed)
+    with made.fresh_statistics(batches[:2]):
+        pass
+    for call, indices in zip(embed.call_args_list, batches[:2], strict=True):
+        assert (call.args[0] != made.source.frames(indices)).flatten(2).any(-1).all()
 
 
 @pytest.mark.parametrize("name", NORMED)

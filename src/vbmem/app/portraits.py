@@ -27,7 +27,8 @@ def portraits(session: Session, limit: int) -> list[Portrait]:
     memory = session.require_memory()
 
     def decode(contents: Tensor) -> Tensor:
-        return session.model.decode(session.model.complete(contents, sample=False))
+        # What the frames of a cluster have in common is a mean picture: a crisp one would be of something else.
+        return session.model.decode(session.model.complete(contents, sample=False), crisp=False)
 
     usage, clusters = memory.usage.reshape(memory.empty.partitions, -1)[0].sort(descending=True, stable=True)
     clusters = clusters[:limit]

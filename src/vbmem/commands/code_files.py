@@ -11,13 +11,19 @@ import tyro
 import vbmem
 from vbmem.commands import command
 from vbmem.commands.memory_files import Count, MemoryFile, Out, seeded, written_facts
-from vbmem.commands.output import print_json, save_csv, save_numbers, say, show
+from vbmem.commands.output import print_json, save_csv, save_numbers, say, show, warn
+from vbmem.commands.processes import is_first, torchrun_group
 from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed import ProcessGroup
 
     from vbmem.data.code_files import CodeFiles
+    from vbmem.memory.state import MemoryState
+    from vbmem.memory.streams import Stream
+    from vbmem.memory.unfinished import Reached, UnfinishedWrite
+    from vbmem.memory.writing import VariationalMemory
 
 Codes = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CODES")]
 
@@ -44,6 +50,10 @@ def assign(
     """
     import torch
 
+    from vbmem.files import check_writable
+
+    if out is not None:
+        check_writable(out)
     written = vbmem.WrittenMemory.load(memory)
     if written.model:
         raise ValueError(f"{memory} holds pictures, written by {written.model!r}; `vbmem assign` is for codes")
@@ -84,37 +94,101 @@ def sample(memory: MemoryFile, out: Out, count: Count = 64, seed: int = 0) -> No
         count: how many codes to draw, from clusters as often as what was written used them.
         seed: seed of the random draws.
     """
+    from vbmem.files import check_writable
+
+    check_writable(out)
     drawn = vbmem.WrittenMemory.load(memory).sample(count, seeded(seed))
     save_numbers(drawn, out)
     say(f"{count} codes of {drawn.shape[-1]} numbers in {out}")
 
 
-def write_codes(
-    path: Path, out: Path, clusters: int | None, start: Start | None, json: bool, generator: torch.Generator
-) -> None:
-    """Write codes on disk into a memory file that belongs to no model, with a prior that fits them.
+def write_codes(path: Path, out: Path, clusters: int | None, start: Start | None, json: bool, seed: int) -> None:
+    """Write codes on disk into a memory file that belongs to no model; see `vbmem write`.
 
-    Noise is that of every feature, so that units do not matter. A noise or a weight for every cluster would belong to
-    those found in the sample that the prior is fitted to, not to those that are then written.
+    Several processes of torchrun take a part of the codes each. How far the write has come is kept beside the memory
+    file until that is there, so that the same command, with as many processes or others, goes on from there.
     """
     from vbmem.data.code_files import open_codes
     from vbmem.memory.checks import check_size
-    from vbmem.memory.streams import Stream
+    from vbmem.memory.unfinished import UnfinishedWrite
 
     codes, clusters = open_codes(path), check_size("clusters", CLUSTERS if clusters is None else clusters)
     if codes.frames < clusters:
         raise ValueError(f"{clusters} clusters need at least as many codes, and {path} holds {codes.frames}")
-    few = max(PRIOR_NUMBERS // codes.code_size, PRIOR_ROWS * clusters)
-    typical = Stream(codes, codes.code_size).sample(few, generator)
-    rows = min(ROWS, codes.code_size)
-    empty = vbmem.MixtureMemory.for_codes(typical, rows, clusters, noise="feature", generator=generator)
-    memory = vbmem.WrittenMemory.write_stream(empty, codes, generator=generator, start=start, progress=True)
-    memory.save(out)
+    about = {"clusters": clusters, "start": start, "seed": seed, "codes": codes.fingerprint()}
+    unfinished = UnfinishedWrite(out.with_name(f"{out.name}.unfinished"), about)
+    generator = seeded(seed)
+    with torchrun_group() as group:
+        try:
+            memory = _write(codes, clusters, start, generator, unfinished, group)
+        except KeyboardInterrupt:
+            if is_first(group) and unfinished.path.exists():
+                warn(f"{unfinished.path} keeps how far the write came; the same command goes on from there")
+            raise
+        if not is_first(group):
+            return
+        memory.save(out)
+        unfinished.remove()
     if json:
         return print_json(written_facts(memory, out))
     say(f"wrote {memory.frames:,} codes of {codes.code_size} numbers into {out}, {memory.nbytes / 1024:,.0f} kB")
     held = memory.usage.sort(descending=True).values
     say(f"codes in the fullest of {clusters} clusters: {held[0]:,.0f}, in the median one: {held[clusters // 2]:,.0f}")
+
+
+def _write(
+    codes: CodeFiles,
+    clusters: int,
+    start: Start | None,
+    generator: torch.Generator,
+    unfinished: UnfinishedWrite,
+    group: ProcessGroup | None,
+) -> vbmem.WrittenMemory:
+    """The memory of all codes, from the start or from where an earlier write was cut short."""
+    from vbmem.memory.shards import open_stream, share
+    from vbmem.memory.unfinished import Reached
+
+    mine = codes if group is None else codes.part(*share(codes.frames, group))
+    stream, first, reached = open_stream(mine, codes.code_size, group), is_first(group), unfinished.load()
+    _check_same(stream, reached)
+    empty = _fitted(stream, clusters, generator, progress=first) if reached is None else reached.memory
+    begin, done = (start, 0) if reached is None else (reached.state, reached.done)
+    iterations = empty.default_iterations
+    if done and first:
+        warn(f"going on from {unfinished.path}, after {done} of {iterations} iterations")
+
+    def keep(steps: int, state: MemoryState) -> None:
+        if first and done + steps < iterations:
+            unfinished.save(Reached(empty, state, done + steps))
+
+    left = iterations - done
+    return vbmem.WrittenMemory.write_stream(
+        empty, mine, left, generator, start=begin, progress=first, group=group, follow=keep
+    )
+
+
+def _fitted(stream: Stream, clusters: int, generator: torch.Generator, progress: bool) -> VariationalMemory:
+    """An empty memory with a prior that fits the codes, or many of them.
+
+    Noise is that of every feature, so that units do not matter. A noise or a weight for every cluster would belong to
+    those found in the sample that the prior is fitted to, not to those that are then written.
+    """
+    few, rows = max(PRIOR_NUMBERS // stream.code_size, PRIOR_ROWS * clusters), min(ROWS, stream.code_size)
+    typical = stream.sample(few, generator)
+    return vbmem.MixtureMemory.for_codes(
+        typical, rows, clusters, noise="feature", generator=generator, progress=progress
+    )
+
+
+def _check_same(stream: Stream, reached: Reached | None) -> None:
+    """Raise ValueError unless all processes go on from the same iteration."""
+    import torch
+
+    done = torch.tensor([[0.0 if reached is None else reached.done]])
+    if bool((stream.gathered(done) != done).any()):
+        raise ValueError(
+            "not all processes see the same unfinished write; let all machines share the folder of the output"
+        )
 
 
 def score_codes(written: vbmem.WrittenMemory, path: Path, csv: Path | None, out: Path | None, json: bool) -> None:

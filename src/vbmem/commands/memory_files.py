@@ -13,8 +13,9 @@ import tyro
 import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
-from vbmem.commands.output import print_json, save_csv, save_numbers, say, show, warn
-from vbmem.errors import DataError, NumericalError
+from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
+from vbmem.commands.output import print_json, save_csv, save_numbers, say, show
+from vbmem.errors import NumericalError
 from vbmem.models.settings import Start
 
 if TYPE_CHECKING:
@@ -25,14 +26,9 @@ MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY
 Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 
-SkipBroken = Annotated[
-    bool, tyro.conf.arg(help="leave out pictures in the folder that cannot be read, and say how many")
-]
-
 DEFAULT_MODEL = "cifar10-mixture"
 SHOWN = 64  # pixels, to which smaller pictures are enlarged
 LARGEST_SHEET = 2**27  # pixels; viewers refuse pictures that are much larger
-NAMED = 3  # pictures that are left out, at most, by name
 
 
 @command("Your data")
@@ -47,6 +43,9 @@ def write(
     seed: int = 0,
 ) -> None:
     """Write a folder of pictures, or codes, into a memory file.
+
+    Codes may be written by several processes, `torchrun --nproc-per-node 2 -m vbmem write CODES -o FILE`. How far a
+    write of codes has come is kept beside the memory file: if it is cut short, the same command goes on from there.
 
     Args:
         images: the folder, or a single picture; or codes, embeddings of any kind: an .npy, .safetensors or .parquet
@@ -70,7 +69,7 @@ def write(
 
         if model != DEFAULT_MODEL:
             raise ValueError(f"{images} holds codes, which no model encodes; leave out --model")
-        return write_codes(images, out, clusters, start, json, seeded(seed))
+        return write_codes(images, out, clusters, start, json, seed)
     generator, loaded = seeded(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)
@@ -95,13 +94,14 @@ def generate(
     memory: MemoryFile,
     out: Out = Path("generated.png"),
     count: Count = 64,
+    reads: int = 4,
     by_cluster: bool = False,
     own: Path | None = None,
     choice: Literal["usage", "prior", "network"] = "usage",
     means: bool = False,
     sample_pixels: bool = False,
     mean_pictures: bool = False,
-    paint_steps: int = 4,
+    paint_steps: int = 1,
     model: str | None = None,
     seed: int = 0,
 ) -> None:
@@ -111,6 +111,7 @@ def generate(
         memory: the file that `vbmem write` left.
         out: a PNG of all pictures.
         count: how many pictures to draw.
+        reads: how often what was drawn is read from the memory, which leads to what it holds; 0 for draws as they are.
         by_cluster: draw so many from every cluster, each cluster a row.
         own: a picture, or a folder of as many as are drawn, whose own part of the code new pictures have, such as a
             pose or a hand, for a model that has one; otherwise that is drawn, too.
@@ -136,6 +137,7 @@ def generate(
         loaded.generate,
         written,
         count,
+        reads=reads,
         own=own,
         choice=choice,
         **_shown(means, sample_pixels, mean_pictures, paint_steps),
@@ -156,7 +158,7 @@ def read(
     trust: float = 1.0,
     sample_pixels: bool = False,
     mean_pictures: bool = False,
-    paint_steps: int = 4,
+    paint_steps: int = 1,
     model: str | None = None,
     seed: int = 0,
 ) -> None:
@@ -269,16 +271,9 @@ def _frames(images: Path, loaded: vbmem.Model, skip_broken: bool) -> tuple[torch
 
     if not images.is_dir():
         return as_frames(images, loaded.frame), [images.name]
-    broken: list[Path] | None = [] if skip_broken else None
-    try:
+    with broken_pictures(images, skip_broken) as broken:
         frames = as_frames(images, loaded.frame, broken)
-    except DataError as error:
-        raise DataError(str(error) if skip_broken else f"{error}, or add --skip-broken") from error
-    left_out = broken or []
-    if left_out:
-        named = ", ".join(map(str, left_out[:NAMED])) + ", .." * (len(left_out) > NAMED)
-        warn(f"left out {len(left_out)} of {len(frames) + len(left_out)} pictures that cannot be read: {named}")
-    return frames, [str(name) for name in picture_names(images) if name not in left_out]
+    return frames, [str(name) for name in picture_names(images) if name not in (broken or ())]
 
 
 def _check_room(loaded: vbmem.Model, clusters: int) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from vbmem.commands import command
+from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import console, say, show
 from vbmem.commands.trained_on import data_of
@@ -31,6 +32,7 @@ class TrainOptions:
     """Where to train; auto takes a GPU if there is one."""
     resume: bool = False
     """Go on from the last checkpoint in the run directory."""
+    skip_broken: SkipBroken = False
 
 
 AnyPreset: Any = tyro.extras.subcommand_type_from_defaults(
@@ -48,7 +50,8 @@ def train(options: Annotated[TrainOptions, tyro.conf.arg(name="", constructor=An
     run_dir = options.run_dir or Path("runs") / f"{options.preset}-{config.seed}"
     _check_new(run_dir, resume, "--run-dir")
     data = config.data
-    images = load_images(data.dataset, options.data_dir, data.image_size, subset=data.subset)
+    with broken_pictures(data.dataset, options.skip_broken) as broken:
+        images = load_images(data.dataset, options.data_dir, data.image_size, subset=data.subset, broken=broken)
     trainer = Trainer(config, images, run_dir, pick_device(options.device), resume=resume, console=console)
     best = _run(trainer)
     say(f"best validation bound {best:.2f} nats a frame; evaluate it with  vbmem evaluate {run_dir}")
@@ -72,6 +75,7 @@ def train_decoder(
     data_dir: Path | None = None,
     device: Device = "auto",
     resume: bool = False,
+    skip_broken: SkipBroken = False,
 ) -> None:
     """Over a trained model, train a decoder of crisp pictures.
 
@@ -94,7 +98,8 @@ def train_decoder(
     data = data_of(saved, model, dataset)
     run_dir = out or Path("runs") / f"{Path(model).name}-crisp-{config.seed}"
     _check_new(run_dir, resume, "--out")
-    images = load_images(data.dataset, data_dir, saved.network.frame.size, subset=data.subset)
+    with broken_pictures(data.dataset, skip_broken) as broken:
+        images = load_images(data.dataset, data_dir, saved.network.frame.size, subset=data.subset, broken=broken)
     trainer = DecoderTrainer(config, replace(saved, data=data), images, run_dir, resume=resume, console=console)
     _run(trainer)
     say(f"the model with its crisp decoder is {run_dir}; give it away with  vbmem export {run_dir} -o DIRECTORY --half")

@@ -13,6 +13,7 @@ import tyro
 
 from vbmem import pretrained
 from vbmem.commands import command
+from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import print_json, say, show
 from vbmem.commands.trained_on import data_of
@@ -71,6 +72,7 @@ def evaluate(
     refine: float | Literal["auto"] | None = None,
     seed: int | None = None,
     device: Device = "auto",
+    skip_broken: SkipBroken = False,
 ) -> None:
     """The bound of a trained model, as JSON.
 
@@ -105,7 +107,9 @@ def evaluate(
     change_memory(saved.network, clusters, rows, iterations, start)
     labels = data.labels_per_episode if labels_per_episode is None else labels_per_episode
     data = replace(data, episodes=episodes or data.episodes, labels_per_episode=labels)
-    images = load_images(data.dataset, data_dir, saved.network.frame.size, progress=False, subset=data.subset)
+    with broken_pictures(data.dataset, skip_broken) as broken:
+        size = saved.network.frame.size
+        images = load_images(data.dataset, data_dir, size, progress=False, subset=data.subset, broken=broken)
     seed = saved.seed if seed is None else seed
 
     def episodes_of(part: Part) -> DataConfig:
@@ -168,17 +172,18 @@ def export(
     import torch
 
     from vbmem.models.card import HUB
-    from vbmem.models.directory import save_model
+    from vbmem.models.directory import rounded, save_model
     from vbmem.pretrained.hub import upload
 
     if out is None and push is None:
         raise ValueError("give --out DIRECTORY, --push USER/NAME, or both: where the model is to be saved")
     if out is not None and (out / "last.safetensors").exists():
         raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
-    saved = _referenced(pretrained.load_network(run), reference, data_dir)
+    dtype = torch.float16 if half else torch.float32
+    # A reference memory belongs to the very weights that are saved.
+    saved = _referenced(rounded(pretrained.load_network(run), dtype), reference, data_dir)
     bound, measured = _card_facts(evaluation, "evaluate", _evaluated), _card_facts(metrics, "metrics", _measured)
     card = saved.card | bound | measured | _stated(facts)
-    dtype = torch.float16 if half else torch.float32
     name = HUB + push if push is not None else name or saved.name
     with TemporaryDirectory() as unnamed:
         directory = out or Path(unnamed)

@@ -3,8 +3,11 @@ at a time, so that files may be larger than the memory of the machine."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,28 +21,39 @@ from torch import Tensor
 from vbmem.data.decoding import picture_names
 from vbmem.errors import DataError
 from vbmem.files import reading
+from vbmem.memory.streams import CheckedChunks
 
 CHUNK = 8192  # rows read at a time
 
 
 @dataclass(frozen=True)
 class CodeFile:
-    """One file of codes, [rows, columns]."""
+    """One file of codes, [rows, columns], or some rows of it."""
 
     path: Path
     rows: int
     columns: int
     dtype: torch.dtype
     """Of the codes as they are read: float64 where the file has that, else float32."""
-    chunks: Callable[[], Iterator[Tensor]]
-    """A fresh pass, [n, columns] with n up to CHUNK."""
+    read: Callable[[int, int], Iterator[Tensor]]
+    """A fresh pass over the rows of the file from one number to another: [n, columns] with n up to CHUNK."""
+    first: int = 0
+    """The number in the file of the first row."""
+
+    def chunks(self) -> Iterator[Tensor]:
+        return self.read(self.first, self.first + self.rows)
+
+    def part(self, begin: int, end: int) -> CodeFile:
+        """The rows from one number to another, as far as there are such."""
+        begin, end = (min(max(row, 0), self.rows) for row in (begin, end))
+        return replace(self, first=self.first + begin, rows=end - begin)
 
 
-class CodeFiles:
+class CodeFiles(CheckedChunks):
     """The rows of one or several files, one after the other, as chunks that can be gone through again and again.
 
     Args:
-        files: with as many columns of the same type each, and a row at least in all.
+        files: with as many columns of the same type each; at least one file, though it may be without rows.
 
     Raises:
         DataError: they do not belong together.
@@ -47,9 +61,7 @@ class CodeFiles:
 
     def __init__(self, files: list[CodeFile]) -> None:
         self.files = [file for file in files if file.rows]
-        if not self.files:
-            raise DataError(f"{files[0].path} holds no rows; an episode needs at least one")
-        first = self.files[0]
+        first = (self.files or files)[0]
         for file in self.files:
             if (file.columns, file.dtype) != (first.columns, first.dtype):
                 raise DataError(
@@ -69,20 +81,35 @@ class CodeFiles:
             DataError: a row holds NaN or infinity, or a file is damaged.
         """
         for file in self.files:
-            row = 0
+            row = file.first
             for chunk in file.chunks():
-                finite = chunk.isfinite().all(-1)
-                if not bool(finite.all()):
-                    found = row + int(finite.logical_not().nonzero()[0])
-                    raise DataError(f"{file.path} holds NaN or infinity in row {found}; mend or remove such rows")
+                # A quick look: where the sum is finite, all are.
+                if not bool(chunk.sum().isfinite()) and len(found := chunk.isfinite().all(-1).logical_not().nonzero()):
+                    raise DataError(
+                        f"{file.path} holds NaN or infinity in row {row + int(found[0])}; mend or remove such rows"
+                    )
                 row += len(chunk)
                 yield chunk
+
+    def part(self, begin: int, end: int) -> CodeFiles:
+        """The rows from one number to another, counted over all files; there may be none."""
+        parts, before = [], 0
+        for file in self.files:
+            parts.append(file.part(begin - before, end - before))
+            before += file.rows
+        return CodeFiles(parts)
+
+    def fingerprint(self) -> str:
+        """Another one where a file was added, taken away, renamed or written anew: of names, sizes and times."""
+        status = [(file.path.name, file.first, file.rows, file.path.stat()) for file in self.files]
+        facts = [(name, first, rows, stat.st_size, stat.st_mtime_ns) for name, first, rows, stat in status]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def place(self, number: int) -> tuple[str, int]:
         """The name of the file that holds a row, and the row's number in it; rows are counted from 0."""
         for file in self.files:
             if number < file.rows:
-                return file.path.name, number
+                return file.path.name, file.first + number
             number -= file.rows
         raise IndexError(f"there are {self.frames} rows only")
 
@@ -105,12 +132,15 @@ def open_codes(path: Path) -> CodeFiles:
         What `MixtureMemory.write_stream` and others take as chunks.
 
     Raises:
-        DataError: there are no codes, or they are no floating-point numbers [T, C].
+        DataError: there are no codes, not even a row, or they are no floating-point numbers [T, C].
     """
     paths = _code_files(path) if path.is_dir() else [path]
     if not paths or not holds_codes(paths[0]):
         raise DataError(f"{path} holds no codes; expected files that end in {', '.join(OPENERS)}")
-    return CodeFiles([_opened(file) for file in paths])
+    codes = CodeFiles([_opened(file) for file in paths])
+    if not codes.frames:
+        raise DataError(f"{paths[0]} holds no rows; an episode needs at least one")
+    return codes
 
 
 def _code_files(directory: Path) -> list[Path]:
@@ -192,10 +222,19 @@ def _open_parquet(path: Path) -> CodeFile:
         first = next(file.iter_batches(1, columns=columns), None)
         size = 0 if first is None else len(first.column(0).flatten())
 
-    def chunks() -> Iterator[Tensor]:
-        return map(rows_of, ParquetFile(path).iter_batches(CHUNK, columns=columns))
+    def read(begin: int, end: int) -> Iterator[Tensor]:
+        file = ParquetFile(path)
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        firsts = list(itertools.accumulate(sizes, initial=0))
+        groups = [i for i, size in enumerate(sizes) if firsts[i] < end and begin < firsts[i] + size]
+        row = firsts[groups[0]]
+        for batch in file.iter_batches(CHUNK, row_groups=groups, columns=columns):
+            wanted = range(max(begin - row, 0), min(end - row, len(batch)))
+            if wanted:
+                yield rows_of(batch.slice(wanted.start, len(wanted)))
+            row += len(batch)
 
-    return CodeFile(path, file.metadata.num_rows, size, torch.float64 if double else torch.float32, chunks)
+    return CodeFile(path, file.metadata.num_rows, size, torch.float64 if double else torch.float32, read)
 
 
 OPENERS: dict[str, Callable[[Path], CodeFile]] = {
@@ -208,8 +247,8 @@ OPENERS: dict[str, Callable[[Path], CodeFile]] = {
 def _by_rows(path: Path, rows: int, columns: int, dtype: torch.dtype, read: Callable[[int, int], Tensor]) -> CodeFile:
     """A file of which any rows can be read."""
 
-    def chunks() -> Iterator[Tensor]:
-        return (read(start, min(start + CHUNK, rows)) for start in range(0, rows, CHUNK))
+    def chunks(begin: int, end: int) -> Iterator[Tensor]:
+        return (read(row, min(row + CHUNK, end)) for row in range(begin, end, CHUNK))
 
     return CodeFile(path, rows, columns, dtype, chunks)
 

@@ -28,6 +28,8 @@ def hide_right(frames: Tensor, share: float = 0.5) -> tuple[Tensor, Tensor]:
 def randomly_damaged(frames: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:
     """Frames [.., channels, H, W] in [0, 1], of which about this share is damaged: of these a third has a half hidden,
     left, right, above or below, the others noise of up to `LOUDEST`. Static shapes, and no wait for the host."""
+    if not share:
+        return frames
     *batch, _, height, width = frames.shape
 
     def drawn() -> Tensor:  # a number in [0, 1) for every frame

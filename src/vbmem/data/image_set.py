@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias, get_args
+from zipfile import ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from vbmem.files import reading, whole_file
 
 Images: TypeAlias = npt.NDArray[np.uint8]  # [N, H, W, C]
 Labels: TypeAlias = npt.NDArray[np.integer[Any]]  # [N]
+
+HARMLESS = 2**28  # bytes that any file may take when it is unpacked
+MOST_PACKED = 100  # times that a larger one may grow; drawings in black and white do by 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +103,7 @@ class ImageSet:
                     f"{path} is not a file of images; expected an .npz with the array x_train (for single "
                     "pictures, give the folder they are in)"
                 )
+            _check_packing(path, sum(member.file_size for member in ZipFile(file).infolist()))
             keys = [f"{axis}_{part}" for part in get_args(Part) for axis in "xy"]
             arrays = {key: loaded[key] for key in keys if key in loaded}
             name = str(loaded["name"]) if "name" in loaded else path.stem
@@ -107,6 +112,17 @@ class ImageSet:
             return cls(name, **arrays)
         except DataError as error:
             raise DataError(f"{path} does not hold a usable image set: {error}") from error
+
+
+def _check_packing(path: Path, unpacked: int) -> None:
+    """Raise DataError for a file made to fill the memory, by the size it says it has when it is unpacked; no more than
+    that is ever read."""
+    size = path.stat().st_size
+    if unpacked > max(HARMLESS, MOST_PACKED * size):
+        raise DataError(
+            f"{path} would grow from {size / 1e6:.3g} MB to {unpacked / 1e6:.0f} MB when it is unpacked, more than "
+            "pictures do; if you trust it, save it again without compression (numpy.savez)"
+        )
 
 
 def _between_labels(labels: Labels | None, cut: int, reach: int) -> int:

@@ -24,6 +24,7 @@ def load_images(
     size: int | None = None,
     progress: bool = True,
     subset: str | None = None,
+    broken: list[Path] | None = None,
 ) -> ImageSet:
     """Load an image set.
 
@@ -37,6 +38,8 @@ def load_images(
             a folder's pictures become 32 x 32 and all others stay as they are stored.
         progress: show progress bars on standard error.
         subset: a named part of a known set; celeba has five-each, 46,715 faces, five of each of 9,343 people.
+        broken: a list for the names of pictures in a folder that cannot be read and are left out; without one, such a
+            picture is an error.
 
     Raises:
         DataError: for a set that cannot be found, read or downloaded, or one without that subset.
@@ -51,7 +54,7 @@ def load_images(
     elif source in KNOWN_SETS:
         images = _load_known(str(source), data_directory(data_dir), progress)
     elif Path(source).is_dir():
-        return read_folder(Path(source), FOLDER_SIZE if size is None else size, progress)
+        return read_folder(Path(source), FOLDER_SIZE if size is None else size, progress, broken=broken)
     elif Path(source).is_file():
         images = ImageSet.from_npz(source)
     else:

@@ -1,9 +1,6 @@
 """Argument checks, made once, at the boundary: one sentence saying what was wrong and what was expected."""
 
-import functools
 import warnings
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,9 +11,6 @@ from vbmem.memory.state import MemoryState, Prior
 
 ASYMMETRY = 1e-3  # of a covariance, relative to its largest variance; rounding leaves far less
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 FEWEST = 12  # numbers by which the scale of codes can be told
 FAR = 100  # ratio between the codes' variance and what the prior expects from which on a write warns
 
@@ -26,21 +20,6 @@ def check_size(name: str, value: int, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return value
-
-
-def full_precision(method: Callable[P, R]) -> Callable[P, R]:
-    """Switches autocast off: memory algebra is float32 or float64, whatever the networks around it run in."""
-
-    @functools.wraps(method)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        tensors = [a.row_mean if isinstance(a, MemoryState) else a for a in (*args, *kwargs.values())]
-        device = next((t.device.type for t in tensors if isinstance(t, Tensor)), "cpu")
-        if not torch.amp.is_autocast_available(device):
-            return method(*args, **kwargs)
-        with torch.autocast(device, enabled=False):
-            return method(*args, **kwargs)
-
-    return run
 
 
 def check_positive(name: str, value: float | Tensor, *, diagonal: bool = False) -> None:
@@ -163,6 +142,15 @@ def check_finite(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
+def check_symmetric(name: str, matrix: Tensor) -> None:
+    """Matrices [.., K, K] that are covariances, to rounding."""
+    if not may_wait(matrix):
+        return
+    asymmetry, scale = (matrix - matrix.mT).abs().amax((-1, -2)), matrix.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
+    if bool((asymmetry > ASYMMETRY * scale).any()):
+        raise ValueError(f"{name} is not symmetric")
+
+
 def check_stored(state: MemoryState) -> None:
     """A state that can go into a file or come out of one: q(M) is a distribution, of one type and one batch."""
     mean, cov = check_finite("row_mean", state.row_mean), check_finite("row_cov", state.row_cov)
@@ -171,9 +159,7 @@ def check_stored(state: MemoryState) -> None:
     if mean.shape[:-1] != cov.shape[:-1]:
         shapes = f"{list(mean.shape)} and {list(cov.shape)}"
         raise ValueError(f"row_mean and row_cov must be [.., H, J, C] and [.., H, J, J], got {shapes}")
-    asymmetry, scale = (cov - cov.mT).abs().amax((-1, -2)), cov.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
-    if bool((asymmetry > ASYMMETRY * scale).any()):
-        raise ValueError("the covariance of the rows (row_cov) is not symmetric")
+    check_symmetric("the covariance of the rows (row_cov)", cov)
     cholesky(cov.detach(), "the covariance of the rows (row_cov)")
 
 

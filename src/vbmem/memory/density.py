@@ -46,15 +46,15 @@ def log_densities(
         noise_scale: s, [].
         located: whether the last row is a location (J = K + 1) or not (J = K).
     """
-    noise = noise_var.expand(torch.broadcast_shapes(noise_var.shape, (1, codes.shape[-1])))  # [.., 1 or H, C]
-    scaled = row_mean / noise.sqrt().unsqueeze(-2)
-    cluster = _reduce((scaled @ scaled.mT).double(), (row_cov / noise_scale).double(), located)
-    frames = _meet(codes, scaled, noise, cluster)
+    noise = noise_var.double().expand(torch.broadcast_shapes(noise_var.shape, (1, codes.shape[-1])))  # [.., 1 or H, C]
+    scaled = row_mean.double() / noise.sqrt().unsqueeze(-2)
+    cluster = _reduce(scaled @ scaled.mT, row_cov.double() / noise_scale.double(), located)
+    frames = _meet(codes.double(), scaled, noise, cluster)
     with torch.no_grad():
         root = _search(frames)
     saddle = _evaluate(frames, *_newton(frames, _evaluate(frames, *root)))  # a step with gradients, from a root without
     integral = saddle.value - 0.5 * saddle.det.log()
-    constant = cluster.logdet + (2 * math.pi * noise.double() * cluster.unit.unsqueeze(-1)).log().sum(-1)
+    constant = cluster.logdet + (2 * math.pi * noise * cluster.unit.unsqueeze(-1)).log().sum(-1)
     return (integral + _off_diagonal(cluster, saddle) - 0.5 * constant.unsqueeze(-1)).to(codes.dtype)
 
 
@@ -98,7 +98,9 @@ class _Point(NamedTuple):
     precision: Tensor
     mean: Tensor
     value: Tensor
-    distance: Tensor  # E |y - R'Vx|^2
+    up: Tensor  # E |y - R'Vx|^2 / 2 t^2, what pulls t up: f_t = up - C / 2t - l
+    up_l: Tensor  # its derivatives
+    up_t: Tensor
     by_l: Tensor
     by_t: Tensor
     ll: Tensor
@@ -148,8 +150,8 @@ def _meet(codes: Tensor, rows: Tensor, noise: Tensor, cluster: _Cluster) -> _Fra
     """All that has the size of the codes: one product with the rows and location, one of squares."""
     count = cluster.basis.shape[-1]
     stacked = rows / noise.sqrt().unsqueeze(-2)
-    products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, rows.shape[-3:-1]).double()  # R~ z  [.., H, J, T]
-    squares = ((1 / noise) @ codes.square().mT).double()
+    products = (stacked.flatten(-3, -2) @ codes.mT).unflatten(-2, rows.shape[-3:-1])  # R~ z  [.., H, J, T]
+    squares = (1 / noise) @ codes.square().mT
     along = products[..., :count, :]
     loc = products[..., count:, :].sum(-2) - (cluster.centre * along).sum(-2)  # z . b'
     return _Frames(
@@ -178,6 +180,8 @@ def _evaluate(frames: _Frames, multiplier: Tensor, excess: Tensor) -> _Point:
     distance = frames.square + (gram * var - (projected + rest) * mean).sum(-2)
     by_scale = (0.5 * (gram * var).square() + rest.square() * var).sum(-2)  # second derivative by 1 / t
     crossed = (spread * var * (2 * mean * rest - gram * var)).sum(-2)
+    up, up_l = 0.5 * scale.square() * distance, -scale.square() * crossed
+    up_t = scale.pow(3) * (scale * by_scale - distance)
     return _Point(
         multiplier,
         excess,
@@ -185,12 +189,14 @@ def _evaluate(frames: _Frames, multiplier: Tensor, excess: Tensor) -> _Point:
         mean,
         value=0.5 * ((natural * mean - precision.log()).sum(-2) - frames.square * scale - code_size * excess.log1p())
         - multiplier * excess,
-        distance=distance,
+        up=up,
+        up_l=up_l,
+        up_t=up_t,
         by_l=(spread * (var + mean.square())).sum(-2) - excess,
-        by_t=0.5 * scale * (scale * distance - code_size) - multiplier,
+        by_t=up - 0.5 * code_size * scale - multiplier,
         ll=(spread.square() * var * (2 * var + 4 * mean.square())).sum(-2),
-        lt=-1 - scale.square() * crossed,
-        tt=scale.square() * (0.5 * code_size - scale * distance + scale.square() * by_scale),
+        lt=up_l - 1,
+        tt=up_t + 0.5 * code_size * scale.square(),
     )
 
 
@@ -243,16 +249,16 @@ def _search(frames: _Frames) -> tuple[Tensor, Tensor]:
     most = (cluster.shift.abs() + frames.projected.abs()) / cluster.prior
     high = ((spread * (1 / cluster.prior + most.square())).sum(-2) + frames.square.abs() + 1).log()
     start = _evaluate(frames, torch.zeros_like(low), torch.zeros_like(low))
-    position = (start.distance / size - 1).maximum(start.by_l).log().clamp(low, high)  # of the t that would suit it
+    position = (2 * start.up / size - 1).maximum(start.by_l).log().clamp(low, high)  # of the t that would suit it
     found, pairs = position, None  # of every pair, and which of them are still sought
     for _ in range(SEARCH_STEPS):
         excess = position.exp()
         point = _evaluate(frames, _multiplier(frames, excess), excess)
         scale = 1 / (1 + excess)
-        up, down = 0.5 * scale.square() * point.distance, 0.5 * size * scale + point.multiplier  # df/dt = up - down
+        up, down = point.up, 0.5 * size * scale + point.multiplier  # df/dt = up - down
         low, high = torch.where(up > down, position, low), torch.where(up > down, high, position)
-        down_slope = -0.5 * size * scale.square() - point.lt / point.ll  # along the curve, where dl/dt = -f_lt / f_ll
-        up_slope = down_slope + point.tt - point.lt.square() / point.ll
+        curve = -point.lt / point.ll  # dl/dt where f_l stays 0
+        down_slope, up_slope = curve - 0.5 * size * scale.square(), point.up_t + curve * point.up_l
         step = (up / down).log() / (excess * (up_slope / up - down_slope / down))
         inside = (position - step > low - SLACK) & (position - step < high + SLACK)
         step = torch.where(inside, step, position - 0.5 * (low + high))

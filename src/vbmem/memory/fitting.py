@@ -20,6 +20,7 @@ from vbmem.memory.sized import Noise
 from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.streams import CHUNK, SEED_FRAMES, Chunks, Stream
 from vbmem.memory.threads import one_thread
+from vbmem.progress import track
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -119,6 +120,7 @@ def climb(
     tol: float,
     relevance: bool = False,
     follow: Callable[[Tensor], None] | None = None,
+    progress: bool = False,
 ) -> Fit:
     """Local step, global step and the best prior in turn, until an iteration gains less than `tol` nats a frame.
 
@@ -129,9 +131,10 @@ def climb(
         relevance: a variance for every factor row, so that rows nobody needs vanish.
         follow: told of every change D of the weights, w~ <- D w~, for statistics that are not made anew by the next
             local step.
+        progress: show a progress bar, which may end before it is full.
     """
     previous = -math.inf
-    for iteration in range(1, iterations + 1):
+    for iteration in track(range(1, iterations + 1), "fitting the prior", progress):
         sums, local = local_pass(memory, state)
         prior = memory.prior(state.row_mean)
         bound = local - memory.divergence(state) + log_noise_prior(memory)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from vbmem.linalg import inverse_and_logdet
-from vbmem.memory.checks import check_positive, check_size, full_precision
+from vbmem.memory.checks import check_positive, check_size
+from vbmem.memory.precision import full_precision
 from vbmem.memory.reading import Memory
 from vbmem.memory.sized import Scale
 from vbmem.memory.state import Addresses, MemoryState
@@ -58,6 +59,7 @@ class KanervaMemory(Memory):
     row_mean: Scale = None  # type: ignore[assignment]
 
     kind = "kanerva"
+    float32_ratio = 10  # what a frame leaves of U is a difference, which cancels sooner
     _noises = ("global",)
     _online_step = staticmethod(online_step)
 

@@ -230,7 +230,7 @@ def _table(prefixes: list[Tensor], counts: list[Tensor]) -> tuple[tuple[Tensor, 
 def _log_mix(scores: Tensor, weights: Tensor) -> Tensor:
     """log sum_h w_ph exp(l_h) for every row of weights: [.., T, H], [P, H] -> [.., T, P]."""
     largest = scores.amax(-1, keepdim=True)
-    mixed = (scores - largest).exp() @ weights.mT
+    mixed = (scores - largest).exp() @ weights.mT.to(scores)
     return largest + mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
 
 

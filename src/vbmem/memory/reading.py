@@ -18,10 +18,10 @@ from vbmem.memory.checks import (
     check_location_var,
     check_positive,
     check_size,
-    full_precision,
 )
 from vbmem.memory.choice import Predictive
 from vbmem.memory.density import log_densities
+from vbmem.memory.precision import full_precision
 from vbmem.memory.sized import Scale, SizedMemory, location_prior
 from vbmem.memory.state import Addresses, Bound, MemoryState, Prior
 from vbmem.memory.threads import block_size, block_threads, plain

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vbmem.errors import GroupError
 from vbmem.memory.state import Record
-from vbmem.memory.streams import CHUNK, NO_CHUNKS, RE_ITERABLE, Chunks, Stream
+from vbmem.memory.streams import CHUNK, NO_CHUNKS, RE_ITERABLE, CheckedChunks, Chunks, Stream
 
 KINDS = [(dtype, device) for device in ("cpu", "cuda") for dtype in (torch.float32, torch.float64)]  # of codes
 
@@ -41,14 +41,19 @@ def shard(codes: Sequence[Tensor | np.ndarray], group: dist.ProcessGroup) -> lis
     Returns:
         Slices of the arrays; none, where there are fewer frames than processes.
     """
-    rank, size, total = dist.get_rank(group), dist.get_world_size(group), sum(map(len, codes))
-    begin, end = total * rank // size, total * (rank + 1) // size
+    begin, end = share(sum(map(len, codes)), group)
     chunks, first = [], 0
     for array in codes:
         last = min(end - first, len(array))
         chunks += [array[i : min(i + CHUNK, last)] for i in range(max(begin - first, 0), last, CHUNK)]
         first += len(array)
     return chunks
+
+
+def share(frames: int, group: dist.ProcessGroup) -> tuple[int, int]:
+    """The first of this process's frames, by their numbers in the whole, and the one after its last."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    return frames * rank // size, frames * (rank + 1) // size
 
 
 class ShardedStream(Stream):
@@ -156,7 +161,10 @@ class ShardedStream(Stream):
         first = next(self._pass(), None)
         if first is not None:
             checked = self._checked(first)
-            counts[self.rank] = sum(len(chunk) for chunk in self._pass())
+            if isinstance(self.chunks, CheckedChunks):
+                counts[self.rank] = self.chunks.frames
+            else:
+                counts[self.rank] = sum(len(chunk) for chunk in self._pass())
             kinds[KINDS.index((checked.dtype, checked.device.type))] = 1
             means[self.rank] = checked.mean(0)
         return counts, kinds, means

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vbmem.linalg import inverse_and_logdet
-from vbmem.memory.checks import check_codes, check_positive, check_shape, check_size, check_state
+from vbmem.memory.checks import check_codes, check_positive, check_shape, check_size, check_state, check_symmetric
 from vbmem.memory.choice import UNIFORM, Choice
 from vbmem.memory.state import MemoryState, Prior
 
@@ -55,6 +55,8 @@ class SizedMemory(ABC):
     fewest_rows: ClassVar[int] = 1
     located: ClassVar[bool] = False
     """Whether clusters have locations."""
+    float32_ratio: ClassVar[float] = 1e3
+    """Of squares to the noise, up to which float32 is well within 1 % of float64; from 1e4 on it may be off."""
     _noises: ClassVar[tuple[Noise, ...]] = get_args(Noise)
     partitioned: ClassVar[bool] = False
     """Whether states and addresses have a dimension of partitions, their last batch dimension."""
@@ -83,6 +85,8 @@ class SizedMemory(ABC):
         matrix = isinstance(self.row_var, Tensor) and self.row_var.ndim > 1
         check_shape("row_var", self.row_var, *(self.rows, self.rows) if matrix else (self.rows,))
         check_positive("row_var", self.row_var, diagonal=matrix)
+        if isinstance(self.row_var, Tensor) and matrix:
+            check_symmetric("the prior covariance of the rows (row_var)", self.row_var)
         check_shape("row_mean", self.row_mean, self.rows, self.code_size)
 
     def __repr__(self) -> str:

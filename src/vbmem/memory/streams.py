@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -18,6 +19,16 @@ CHUNK_ON_GPU = 2**17  # on which fewer would not keep it busy
 SEED_FRAMES = 4096  # frames of a stream among which its seeds are chosen
 NO_CHUNKS = "the stream holds no chunks; an episode needs at least one frame"
 RE_ITERABLE = "every iteration needs them all; give a list, an array, or a function that returns a fresh iterator"
+
+
+class CheckedChunks(ABC):
+    """Chunks [n, C] that are known to be finite and alike, and how many frames they hold: nobody need look again."""
+
+    frames: int
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Tensor]:
+        """One fresh pass."""
 
 
 class Stream:
@@ -38,6 +49,9 @@ class Stream:
 
     def __iter__(self) -> Iterator[Tensor]:
         """One fresh pass."""
+        if isinstance(self.chunks, CheckedChunks):
+            yield from self.chunks
+            return
         empty = True
         for chunk in map(self._checked, self._pass()):
             if (chunk.dtype, chunk.device) != (self.first.dtype, self.first.device):

@@ -1,25 +1,24 @@
-"""Writing by mean-field variational Bayes: all at once, or from a stream in bounded memory."""
+"""Writing by mean-field variational Bayes: all at once, in a single pass, or with a prior that is fitted as well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import torch
 from torch import Tensor
 
 from vbmem.memory import engine, expansion, fitting, short
 from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks, in_parts
-from vbmem.memory.checks import check_size, full_precision, warn_of_scale
+from vbmem.memory.checks import check_size, warn_of_scale
 from vbmem.memory.choice import DirichletChoice
+from vbmem.memory.precision import full_precision, warn_of_strain
 from vbmem.memory.seeding import greedy_seed, lloyd_step, next_seed
-from vbmem.memory.shards import open_stream
 from vbmem.memory.sized import Noise
-from vbmem.memory.starting import Start, StartingMemory, is_training
+from vbmem.memory.starting import Start, is_training
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics, joined
-from vbmem.memory.streams import SEED_FRAMES, Chunks, Stream
+from vbmem.memory.stepping import SteppingMemory
+from vbmem.memory.streams import Chunks
 from vbmem.memory.threads import block_threads, side_by_side
-from vbmem.progress import track
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -27,10 +26,9 @@ if TYPE_CHECKING:
 HELD = 0.5  # share of a frame from which on a cluster holds it
 
 
-class VariationalMemory(StartingMemory):
+class VariationalMemory(SteppingMemory):
     """A memory written by alternating the engine's local and global steps."""
 
-    default_iterations: ClassVar[int]
     warns: bool = True
     """Whether a write of codes far from what the prior expects says so; not where a network makes the codes."""
     _advance = staticmethod(engine.advance)
@@ -63,7 +61,8 @@ class VariationalMemory(StartingMemory):
         """Write episodes into memory, each on its own, in closed form; differentiable.
 
         Args:
-            codes: [.., T, C], one or many episodes.
+            codes: [.., T, C], one or many episodes. Those in float32 that are far larger than the noise are computed
+                with in float64 on the CPU, which takes up to twice as long; elsewhere a warning asks for float64.
             iterations: local-and-global steps; default as in the paper.
             start: "prior"; "random" rows (and locations); "data", locations at random frames; "kmeans++", locations
                 at k-means++ seeds; "kmeans", at the means of a few steps of k-means from the best of such seeds;
@@ -93,6 +92,7 @@ class VariationalMemory(StartingMemory):
         training = is_training(codes, prior)
         if self.warns and not training:
             warn_of_scale(parts, prior, weights)
+            warn_of_strain(self, codes)
         state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:
             expand = prior.joint and not training
@@ -182,107 +182,6 @@ class VariationalMemory(StartingMemory):
             state = engine.global_step(sums, state, prior).where(sums.count >= HELD, first)
         return state.translate(centre)
 
-    @torch.no_grad()
-    @block_threads
-    @full_precision
-    def write_stream(
-        self,
-        chunks: Chunks,
-        iterations: int | None = None,
-        start: Start | MemoryState | None = None,
-        generator: torch.Generator | None = None,
-        *,
-        progress: bool = False,
-        group: ProcessGroup | None = None,
-        follow: Callable[[int, MemoryState], None] | None = None,
-    ) -> MemoryState:
-        """Write one episode that is too long to hold, chunk by chunk, once through for every iteration.
-
-        From the same start it equals `write` of all chunks together, to rounding, because a global step needs only
-        sums over frames.
-
-        Args:
-            chunks: anything that can be gone through again and again: a list of [T_i, C] tensors or arrays, one
-                (memory-mapped) array [T, C], a `DataLoader`, or a function that returns a fresh iterator.
-            iterations: local-and-global steps; default as in the paper.
-            start: as in `write`; from a random sample of the frames.
-            generator: randomness of the start.
-            progress: show a progress bar.
-            group: processes that write together, each with chunks of its own, or none: those of one episode, in the
-                order of the ranks. All get the same state, that which one process would write, to rounding; the start
-                and the generator of the first process count. Every iteration adds up sums once.
-            follow: told after every iteration how many are done, and of the state: `write_stream(chunks, iterations -
-                done, state)` goes on from there.
-
-        Returns:
-            The state.
-
-        Raises:
-            GroupError: another process of the group failed or was lost.
-        """
-        steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
-        stream = open_stream(chunks, self.code_size, group)
-        _, _, prior, centre = self._enter(stream.first, start)
-        frames = stream.first
-        if not isinstance(start, MemoryState):
-            frames = stream.sample(SEED_FRAMES, generator)
-        state = self.start_state(self.split(frames) - centre, prior, centre, start, None, generator)
-        state = stream.agreed(state)
-        for step in track(range(steps), "writing", progress):
-            sums = self._sums_of(stream, state, prior, centre)
-            state = engine.global_step(sums, state, prior)
-            if prior.joint and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
-                state = expansion.expand(sums, state, prior)
-            if follow is not None:
-                follow(step + 1, state.translate(centre))
-        return state.translate(centre)
-
-    def _sums_of(self, stream: Stream, state: MemoryState, prior: Prior, centre: Tensor) -> Statistics:
-        """A local step over a stream."""
-
-        def here() -> tuple[Tensor, ...]:
-            local = LocalPass(state, prior)
-            for chunk in stream:
-                local.add(self.split(chunk) - centre)
-            return tuple(local.statistics().tensors().values())
-
-        return Statistics(*stream.total(here, tuple(Statistics.none(state, prior).tensors().values())))
-
-    # The steps of a write, for those who repeat them in their own way.
-
-    @block_threads
-    @full_precision
-    def local_step(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> tuple[Statistics, Tensor]:
-        """One pass over codes [.., T, C] with the best addresses for the state: all that is to be known of them.
-
-        Returns:
-            The sums over frames that `global_step` needs, and the bound but for `divergence`, [..]; both add up over
-            parts of the data.
-        """
-        parts, prior = self.split(codes), self.prior(codes)
-        if mask is not None:
-            mask = self.lift(mask, -2)
-            parts = parts.where((mask > 0).unsqueeze(-1), 0)
-        local = LocalPass(state, prior, bounded=True)
-        local.add(parts, mask)
-        sums = local.statistics()
-        bound = local.bound(sums, state)
-        paid_once = bound.kl_rows + bound.kl_locations + prior.choice.divergence(self.layout[0], sums.count)
-        return sums, self.reduce(bound.total + paid_once, -1)
-
-    @full_precision
-    def global_step(self, state: MemoryState, sums: Statistics) -> MemoryState:
-        """The best memory for the sums of a local step; of the state, the rows with which they were made."""
-        return engine.global_step(sums, state, self.prior(state.row_mean))
-
-    @full_precision
-    def divergence(self, state: MemoryState) -> Tensor:
-        """What a memory costs however many frames use it: KL of the state, and of what p(s) learned, [..]."""
-        prior = self.prior(state.row_mean)
-        kl_rows, kl_locations = engine.kl_memory(state, prior)
-        paid = prior.choice.divergence(self.layout[0], state.row_mean)
-        return self.reduce(kl_rows + kl_locations + paid, -1)
-
     @classmethod
     def for_codes(
         cls,
@@ -292,6 +191,7 @@ class VariationalMemory(StartingMemory):
         weights: bool = False,
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
+        progress: bool = False,
     ) -> Self:
         """A memory for codes of any scale: `MixtureMemory.for_codes(codes, rows, clusters)`, and so for the others.
 
@@ -301,7 +201,7 @@ class VariationalMemory(StartingMemory):
         """
         first = codes if isinstance(codes, Tensor) else next(iter(codes() if callable(codes) else codes))
         memory = cls(first.shape[-1], *sizes)
-        return memory.fit_prior(codes, noise=noise, weights=weights, mask=mask, generator=generator)
+        return memory.fit_prior(codes, noise=noise, weights=weights, mask=mask, generator=generator, progress=progress)
 
     @torch.no_grad()
     def fit_prior(
@@ -316,6 +216,7 @@ class VariationalMemory(StartingMemory):
         start: Start | None = None,
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
+        progress: bool = False,
         group: ProcessGroup | None = None,
     ) -> Self:
         """This memory with the prior that fits the codes, whatever their scale: noise, and means and variances of rows
@@ -334,11 +235,13 @@ class VariationalMemory(StartingMemory):
             start: of the write, as there.
             mask: [.., T], True where a frame counts, or how much it counts.
             generator: randomness of the start.
+            progress: show a progress bar.
             group: processes that share one episode, as in `write_stream`; all get the same memory.
         """
         memory = self.with_prior(choice=DirichletChoice()) if weights else self
-        how = {"iterations": check_size("iterations", iterations), "tol": tol, "relevance": relevance}
-        return cast(Self, fitting.fit(memory, codes, noise, start, mask, generator, group, **how))
+        how = {"tol": tol, "relevance": relevance, "progress": progress}
+        steps = check_size("iterations", iterations)
+        return cast(Self, fitting.fit(memory, codes, noise, start, mask, generator, group, iterations=steps, **how))
 
 
 def _take(tensor: Tensor, best: Tensor) -> Tensor:

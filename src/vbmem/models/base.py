@@ -77,7 +77,7 @@ class EpisodicModel(Trainable):
 
     def seen(self, frames: Tensor) -> Tensor:
         """What q sees of frames: in training, some of them damaged. q may be anything, so the bound stays one."""
-        return randomly_damaged(frames, self.damage) if self.training and self.damage else frames
+        return randomly_damaged(frames, self.damage) if self.training else frames
 
     def embed(self, frames: Tensor) -> Tensor:
         """e(x) of every frame, float32: [B, T, channels, H, W] -> [B, T, E]."""

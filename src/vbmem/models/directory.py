@@ -177,6 +177,18 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
     )
 
 
+def rounded(saved: SavedModel, dtype: torch.dtype) -> SavedModel:
+    """The model with its weights as a file in that precision keeps them, in place. Where that makes it another model,
+    its reference memory, which was the first one's, is gone."""
+    before = saved.fingerprint
+    for network in (saved.network, saved.painter):
+        if network is not None:
+            network.load_state_dict(
+                {name: x.to(dtype) if x.is_floating_point() else x for name, x in network.state_dict().items()}
+            )
+    return saved if fingerprint(saved.network) == before else replace(saved, kept_reference=None)
+
+
 def read_settings(directory: Path) -> dict[str, Any]:
     """What config.json of a model directory says."""
     from vbmem.models.landed import upgraded

@@ -84,10 +84,9 @@ class CrispDecoder(nn.Module):
         return torch.randn(shape, generator=generator, device=generator.device).to(device)
 
     def place_on(self, device: torch.device, network_dtype: torch.dtype = torch.float32) -> Self:
-        """Move to a device, as it is trained and used there: on CUDA channels last, in the given precision."""
-        self.to(device)
+        """Move to a device, as it is trained and used there: channels last, on CUDA in the given precision."""
+        self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if device.type == "cuda":
-            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             self.network_dtype = network_dtype
         return self
 
@@ -102,6 +101,6 @@ class CrispDecoder(nn.Module):
 
     def _directions(self, points: Tensor, *others: Tensor) -> Tensor:
         """What the network says, in float32: [N, channels, H, W]."""
-        laid_out = points.contiguous(memory_format=torch.channels_last) if points.is_cuda else points
+        laid_out = points.contiguous(memory_format=torch.channels_last)
         with torch.autocast(points.device.type, self.network_dtype, enabled=self.network_dtype != torch.float32):
             return at_least_float32(self.shortcuts(laid_out, *others))

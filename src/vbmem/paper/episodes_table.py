@@ -13,6 +13,7 @@ from rich.table import Table
 from vbmem.data.settings import DataConfig
 from vbmem.files import write_atomically, write_json
 from vbmem.models.settings import MemoryConfig, ModelConfig, StatisticianConfig, VAEConfig
+from vbmem.paper.presets import OMNIGLOT_DATA
 from vbmem.paper.training import Json, Run, as_text, check_names, mean_and_spread, train_all
 from vbmem.sheets import figure_png
 from vbmem.tables import table
@@ -33,9 +34,6 @@ class Kind:
 
 
 CIFAR = DataConfig("cifar10", augment=("mirror",))
-OMNIGLOT = DataConfig(
-    "omniglot", binary=True, episodes="by-label", batch_size=50, episode_length=20, augment=("rotations", "affine")
-)
 KINDS: dict[str, Kind] = {
     "shuffled": Kind("nothing", CIFAR, 70, 200, 50),
     "label": Kind("a label", replace(CIFAR, episodes="by-label"), 70, 200, 50),
@@ -49,8 +47,8 @@ KINDS: dict[str, Kind] = {
         200,
         50,
     ),
-    "character": Kind("a character", OMNIGLOT, 140, 64, 32),
-    "characters": Kind("four characters", replace(OMNIGLOT, labels_per_episode=4), 140, 64, 32),
+    "character": Kind("a character", OMNIGLOT_DATA, 140, 64, 32),
+    "characters": Kind("four characters", replace(OMNIGLOT_DATA, labels_per_episode=4), 140, 64, 32),
 }
 WITHOUT = ("vae", "statistician")  # models without a memory
 MEMORIES: dict[str, MemoryConfig] = {

@@ -15,6 +15,7 @@ from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import ChosenBy, WrittenMemory
 from vbmem.models.card import HUB
 from vbmem.models.directory import digest, save_model
+from vbmem.nets import CodePosterior
 from vbmem.pretrained.coding import CodingModel
 from vbmem.pretrained.inputs import Pictures, as_frames, check_known, to_unit
 from vbmem.pretrained.novelty import (
@@ -27,6 +28,8 @@ from vbmem.pretrained.novelty import (
 )
 from vbmem.pretrained.picture_model import LONG, PAINT_STEPS
 from vbmem.progress import track
+
+READS = 4  # of what was drawn, before it is shown
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Model(CodingModel):
         memory: WrittenMemory,
         count: int,
         *,
+        reads: int = READS,
         own: Tensor | Pictures | None = None,
         cluster: int | None = None,
         choice: ChosenBy = "usage",
@@ -95,15 +99,18 @@ class Model(CodingModel):
         paint_steps: int = PAINT_STEPS,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """New pictures from a memory alone (paper, G.1): [count, channels, H, W].
+        """New pictures from a memory alone (paper, G.1 and G.2): [count, channels, H, W].
 
-        The paper draws everything, the clusters of a mixture by `choice="prior"`. By default clusters are drawn as
-        often as the episode used them, and pixels are means, since sampled ones only add independent noise.
-        `memory.sample` gives what they show, their content, and `complete` makes codes of it.
+        What is drawn from a cluster is a blend of all it holds, and few blends are pictures of something. So what was
+        drawn is read from the memory a few times, through pictures, as in `read`: that leads to what the memory holds,
+        and little of the variety is lost. The paper draws everything, the clusters of a mixture by `choice="prior"`. By
+        default clusters are drawn as often as the episode used them, and pixels are means, since sampled ones only add
+        independent noise. `memory.sample` gives what they show, their content, and `complete` makes codes of it.
 
         Args:
             memory: what `write` returned.
             count: how many.
+            reads: how often what was drawn is read, by means; 0 for draws as they are.
             own: whose own part they have, "this content, that pose": pictures, or codes [n, C] that `encode` gave, one
                 for all or one for each. By default it is drawn from its prior.
             cluster: draw from this one only; of a tree, from this one of its first partition.
@@ -120,11 +127,16 @@ class Model(CodingModel):
                 model cannot paint.
         """
         self._check(memory)
+        if reads < 0:
+            raise ValueError(f"reads must be a whole number of at least 0, got {reads}")
         content = memory.sample(count, generator, cluster=cluster, choice=choice, sample=sample)
         if own is None:
             codes = self.complete(content, sample=sample, generator=generator)
         else:
             codes = torch.cat([content, self._own_part(own, count, memory)], dim=-1)
+        for _ in track(range(reads), "reading", show=count * reads >= LONG):
+            seen, _ = self._look_again(memory, self.decode(codes, crisp=False))
+            codes = torch.cat([memory.read(seen.mean, sample=False), codes[:, self.network.content_size :]], dim=-1)
         return self.decode(codes, sample=sample_pixels, crisp=crisp, paint_steps=paint_steps, generator=generator)
 
     @torch.no_grad()
@@ -185,8 +197,7 @@ class Model(CodingModel):
             frames = torch.where(known, given, self.decode(self.complete(memory.mean_code, sample=False), crisp=False))
         results: list[Tensor] = []  # codes where they are to be painted, otherwise pictures
         for _ in track(range(steps), "reading", show=len(frames) * steps >= LONG):
-            q = self._joined([self._infer(x, memory) for x in self._chunks(frames)])
-            content, own = q.cut(self.network.content_size)
+            content, own = self._look_again(memory, frames)
             read = torch.lerp(content.mean, memory.read(content.mean, generator, sample=sample), trust)
             codes = torch.cat([read, own.rsample(generator) if sample else own.mean], dim=-1)
             frames = self.decode(codes, sample=sample_pixels, crisp=False, generator=generator)
@@ -198,6 +209,11 @@ class Model(CodingModel):
             noise = painter.noise(len(frames), generator)  # after all other draws, which are those of mean pictures
             shown = [self._paint(painter, codes, noise, paint_steps) for codes in shown]
         return torch.stack(shown) if every_step else shown[0]
+
+    def _look_again(self, memory: WrittenMemory, frames: Tensor) -> tuple[CodePosterior, CodePosterior]:
+        """q of pictures, of their content and of what is their own, [T, ..] each."""
+        q = self._joined([self._infer(x, memory) for x in self._chunks(frames)])
+        return q.cut(self.network.content_size)
 
     def score(self, memory: WrittenMemory, images: Pictures) -> Tensor:
         """Has this memory seen such a picture? In nats, [T]; low means new to it. See `threshold`.

@@ -14,7 +14,7 @@ from vbmem.progress import track
 
 CHUNK = 256  # frames that go through the networks at a time
 LONG = 2048  # frames from which on a call shows how far it is
-PAINT_STEPS = 4  # in which a crisp picture is painted unless told otherwise
+PAINT_STEPS = 1  # in which a crisp picture is painted unless told otherwise
 
 
 @dataclass(frozen=True)

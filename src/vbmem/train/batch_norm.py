@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from vbmem.data.damage import randomly_damaged
 from vbmem.data.episodes import EpisodeSource
 from vbmem.models.trainable import Trainable
 from vbmem.train.step import graphed, put_back
@@ -53,5 +54,6 @@ class FreshStatistics:
         self._statistics.copy_(self._sum / len(batches))
 
     def _step(self, indices: Tensor) -> None:
-        self.model(self.source.frames(indices))
+        # Damaged as in training: under statistics of whole pictures alone, the codes of damaged ones go astray.
+        self.model(randomly_damaged(self.source.frames(indices), self.model.damage))
         self._sum += self._statistics

@@ -44,12 +44,12 @@ def samples(trial: Trial) -> Rows:
     """As many pictures as frames from an episode's memory, beside chance, the memory of another episode, and the best
     there can be, the frames encoded and decoded. Pixels are always means."""
     model, frames, memory, generator = trial.model, trial.frames, trial.memory, trial.generator
-    drawn, steps = model.generate(memory, len(frames), generator=generator), STEPS[-1]
+    drawn, steps = model.generate(memory, len(frames), reads=0, generator=generator), STEPS[-1]
     made = {
         "samples": drawn,
         f"{steps} reads, sampled": model.read(memory, drawn, steps, generator=generator)[-1],
         f"{steps} reads, means": model.read(memory, drawn, steps, sample=False)[-1],
-        "chance": model.generate(trial.other, len(frames), generator=generator),
+        "chance": model.generate(trial.other, len(frames), reads=0, generator=generator),
         "ceiling": model.decode(model.encode(frames).mean),
     }
     return trial.judge(made, frames)
@@ -124,7 +124,7 @@ def size_table(model: Model, judge: Judge, frames: Tensor, others: int, generato
         memory = sized.write_codes(z, generator=generator)
         content = sized.network.content(z)
         bound = sized.memory.bound(content, memory.state, memory.address(content)).total / n
-        drawn = sized.generate(memory, min(n, CELL_SAMPLES), generator=generator)
+        drawn = sized.generate(memory, min(n, CELL_SAMPLES), reads=0, generator=generator)
         made = {"samples": drawn, "reads": sized.read(memory, drawn, STEPS[-1], sample=False)[-1]}
         cell = {"frames": n, "clusters": clusters, "pictures": len(drawn), "base rate": n / (n + others)}
         cells.append({**cell, "bound per frame": float(bound), **judge(made, frames[:n])})

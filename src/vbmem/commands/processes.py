@@ -1,0 +1,54 @@
+"""A command that torchrun starts several times over, to work as one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from vbmem.errors import GroupError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+@contextmanager
+def torchrun_group() -> Iterator[ProcessGroup | None]:
+    """The processes that torchrun started together with this one; None where it started none.
+
+    Raises:
+        GroupError: they do not find each other; or, within, torchrun ended this one, as it does when another fails.
+    """
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_torchelastic_launched()):
+        yield None
+        return
+    try:
+        dist.init_process_group("gloo")
+    except RuntimeError as error:
+        raise GroupError(f"the processes of torchrun do not find each other ({error}); start them again") from error
+    previous = signal.signal(signal.SIGTERM, _end)
+    try:
+        yield dist.group.WORLD
+        signal.signal(signal.SIGTERM, previous)
+    except BaseException:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already, once it has said why
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def is_first(group: ProcessGroup | None) -> bool:
+    """Whether this is the process that prints, and writes files."""
+    import torch.distributed as dist
+
+    return group is None or dist.get_rank(group) == 0
+
+
+def _end(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise GroupError(
+        "torchrun ended this process, as it does when another one fails; mend what that one says, and start all again"
+    )

@@ -1,0 +1,132 @@
+"""The two steps of a write, for those who repeat them in their own way, and their repetition over a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from vbmem.memory import engine, expansion
+from vbmem.memory.blocks import LocalPass
+from vbmem.memory.checks import check_size
+from vbmem.memory.precision import full_precision
+from vbmem.memory.shards import open_stream
+from vbmem.memory.starting import Start, StartingMemory
+from vbmem.memory.state import MemoryState, Prior, Statistics
+from vbmem.memory.streams import SEED_FRAMES, Chunks, Stream
+from vbmem.memory.threads import block_threads
+from vbmem.progress import track
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+class SteppingMemory(StartingMemory):
+    """A memory whose local and global step can be taken one at a time."""
+
+    default_iterations: ClassVar[int]
+
+    @block_threads
+    @full_precision
+    def local_step(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> tuple[Statistics, Tensor]:
+        """One pass over codes [.., T, C] with the best addresses for the state: all that is to be known of them.
+
+        Returns:
+            The sums over frames that `global_step` needs, and the bound but for `divergence`, [..]; both add up over
+            parts of the data.
+        """
+        parts, prior = self.split(codes), self.prior(codes)
+        if mask is not None:
+            mask = self.lift(mask, -2)
+            parts = parts.where((mask > 0).unsqueeze(-1), 0)
+        local = LocalPass(state, prior, bounded=True)
+        local.add(parts, mask)
+        sums = local.statistics()
+        bound = local.bound(sums, state)
+        paid_once = bound.kl_rows + bound.kl_locations + prior.choice.divergence(self.layout[0], sums.count)
+        return sums, self.reduce(bound.total + paid_once, -1)
+
+    @full_precision
+    def global_step(self, state: MemoryState, sums: Statistics) -> MemoryState:
+        """The best memory for the sums of a local step; of the state, the rows with which they were made."""
+        return engine.global_step(sums, state, self.prior(state.row_mean))
+
+    @full_precision
+    def divergence(self, state: MemoryState) -> Tensor:
+        """What a memory costs however many frames use it: KL of the state, and of what p(s) learned, [..]."""
+        prior = self.prior(state.row_mean)
+        kl_rows, kl_locations = engine.kl_memory(state, prior)
+        paid = prior.choice.divergence(self.layout[0], state.row_mean)
+        return self.reduce(kl_rows + kl_locations + paid, -1)
+
+    @torch.no_grad()
+    @block_threads
+    @full_precision
+    def write_stream(
+        self,
+        chunks: Chunks,
+        iterations: int | None = None,
+        start: Start | MemoryState | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        progress: bool = False,
+        group: ProcessGroup | None = None,
+        follow: Callable[[int, MemoryState], None] | None = None,
+    ) -> MemoryState:
+        """Write one episode that is too long to hold, chunk by chunk, once through for every iteration.
+
+        From the same start it equals `write` of all chunks together, to rounding, because a global step needs only
+        sums over frames.
+
+        Args:
+            chunks: anything that can be gone through again and again: a list of [T_i, C] tensors or arrays, one
+                (memory-mapped) array [T, C], a `DataLoader`, or a function that returns a fresh iterator.
+            iterations: local-and-global steps; default as in the paper.
+            start: as in `write`; from a random sample of the frames.
+            generator: randomness of the start.
+            progress: show a progress bar.
+            group: processes that write together, each with chunks of its own, or none: those of one episode, in the
+                order of the ranks. All get the same state, that which one process would write, to rounding; the start
+                and the generator of the first process count. Every iteration adds up sums once.
+            follow: told after every iteration how many are done, and of the state: `write_stream(chunks, iterations -
+                done, state)` goes on from there, to the same end.
+
+        Returns:
+            The state.
+
+        Raises:
+            GroupError: another process of the group failed or was lost.
+        """
+        steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
+        stream = open_stream(chunks, self.code_size, group)
+        _, _, prior, centre = self._enter(stream.first, start)
+        if isinstance(start, MemoryState):
+            state = start
+        else:
+            parts = self.split(stream.sample(SEED_FRAMES, generator)) - centre
+            state = self.start_state(parts, prior, centre, start, None, generator).translate(centre)
+        state = stream.agreed(state)
+        for step in track(range(steps), "writing", progress):
+            # Moved there and back every time, so that a write that goes on from here ends the same to the last bit.
+            state = state.translate(-centre)
+            sums = self._sums_of(stream, state, prior, centre)
+            state = engine.global_step(sums, state, prior)
+            if prior.joint and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
+                state = expansion.expand(sums, state, prior)
+            state = state.translate(centre)
+            if follow is not None:
+                follow(step + 1, state)
+        return state
+
+    def _sums_of(self, stream: Stream, state: MemoryState, prior: Prior, centre: Tensor) -> Statistics:
+        """A local step over a stream."""
+
+        def here() -> tuple[Tensor, ...]:
+            local = LocalPass(state, prior)
+            for chunk in stream:
+                local.add(self.split(chunk) - centre)
+            return tuple(local.statistics().tensors().values())
+
+        return Statistics(*stream.total(here, tuple(Statistics.none(state, prior).tensors().values())))
