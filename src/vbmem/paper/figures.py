@@ -175,7 +175,7 @@ class Figure:
             sheets = self.draw(Scene(self.size, model, data_dir, seed, as_in_paper))
             if model.painter is not None and not as_in_paper:  # beside crisp pictures the mean ones, which are scored
                 plain = self.draw(Scene(self.size, replace(model, painter=None), data_dir, seed))
-                sheets |= _renamed(plain, "mean")
+                sheets |= _renamed({name: sheet for name, sheet in plain.items() if sheet != sheets[name]}, "mean")
         elif self.draw_baseline is None:
             raise ModelError(f"{model.name} has no memory, which {self.draw.__name__} shows; choose a memory model")
         else:
