@@ -13,6 +13,7 @@ from vbmem.errors import NonFiniteError, NotPositiveDefiniteError
 
 JITTER_TRIES = 3
 SPELLED_OUT = 8  # rows up to which a compiled product is a sum of products
+AT_ONCE = 2**14  # matrices whose eigenvectors are found at a time; cuSOLVER fails at 100,000
 LARGEST = 64  # rows of a matrix that fits the registers of one program of vbmem.kernels.inverses
 
 
@@ -47,6 +48,16 @@ def cholesky(matrix: Tensor, name: str) -> Tensor:
     return factor if healthy else _jittered_cholesky(matrix, factor, info, name)
 
 
+def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues [.., K], the least first, and eigenvectors [.., K, K] of symmetric matrices, however many."""
+    if matrix.shape[:-2].numel() <= AT_ONCE:
+        values, vectors = torch.linalg.eigh(matrix)
+        return values, vectors
+    parts = [torch.linalg.eigh(part) for part in matrix.flatten(0, -3).split(AT_ONCE)]
+    values, vectors = (torch.cat(found) for found in zip(*parts, strict=True))
+    return values.reshape(matrix.shape[:-1]), vectors.reshape(matrix.shape)
+
+
 def common_basis(metric: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """V and e with V'AV = I and V'BV = diag(e), and log det A: A positive definite, B symmetric, both [.., K, K].
 
@@ -68,7 +79,7 @@ class _Eigh(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        values, vectors = torch.linalg.eigh(0.5 * (matrix + matrix.mT))
+        values, vectors = eigh(0.5 * (matrix + matrix.mT))
         ctx.save_for_backward(values, vectors)
         return values, vectors
 

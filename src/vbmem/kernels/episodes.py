@@ -54,7 +54,7 @@ def prepare(
 
 def meet(
     codes: Tensor, counts: Tensor | None, rows: Tensor, constant: Tensor, halved: Tensor | None = None,
-    kept: tuple[Tensor, Tensor] | None = None, features: int = 32, warps: int = 8,
+    kept: tuple[Tensor, Tensor] | None = None, features: int = 32, warps: int = 4,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Frames meet the clusters: sums over frames of theta v z' and below them of theta z', and of theta v and theta.
 
