@@ -2,6 +2,7 @@
 
 import socket
 from contextlib import ExitStack
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -92,6 +93,13 @@ def test_episodes_that_cannot_be_shared_out_evenly_are_refused():
     of_several().check_batch(4)
     with pytest.raises(DataError, match="a batch of 5 episodes has no equal shares for 2 processes"):
         of_several().check_batch(5)
+
+
+def test_a_stranger_to_the_group_is_refused(monkeypatch):
+    for name in ("get_rank", "get_world_size"):
+        monkeypatch.setattr(torch.distributed, name, lambda group: -1)
+    with pytest.raises(ValueError, match="this process is not one of the group"):
+        Processes(Mock())
 
 
 def test_draws_follow_from_the_key_and_the_process():

@@ -133,6 +133,7 @@ class Trainer:
             except StoppedBetweenSteps:
                 self._save()
                 display.say(f"stopped, and saved in {self.run_dir}; resume the run to go on")
+                self.processes.meet()  # torchrun ends all as soon as one has ended
                 raise KeyboardInterrupt from None
         return self.progress.best if self.progress.best is not None else math.nan
 

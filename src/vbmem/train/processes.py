@@ -23,12 +23,17 @@ class Processes:
 
     Args:
         group: of `torch.distributed`. Messages of the host are tensors on the CPU, those of a step are where it runs.
+
+    Raises:
+        ValueError: this process does not belong to the group.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self.group = group
         self.count = 1 if group is None else dist.get_world_size(group)
         self.rank = 0 if group is None else dist.get_rank(group)
+        if self.rank < 0:
+            raise ValueError("this process is not one of the group; let only those train that are")
 
     @property
     def is_first(self) -> bool:
