@@ -17,13 +17,7 @@ MARGIN = 1  # pixels between frames
 
 
 def grid(frames: Tensor, columns: int, scale: int = 1) -> Image.Image:
-    """Pictures row by row on white.
-
-    Args:
-        frames: [N, channels, H, W] in [0, 1].
-        columns: pictures in a row.
-        scale: how many times each is enlarged.
-    """
+    """Frames [N, channels, H, W] in [0, 1] row by row on white, each enlarged `scale` times."""
     height, width = (side + MARGIN for side in frames.shape[-2:])
     rows = -(-len(frames) // columns)
     sheet = Image.new("RGB", (columns * width + MARGIN, rows * height + MARGIN), "white")
