@@ -43,24 +43,11 @@ def figure_png(figure: "Figure", dpi: int) -> bytes:
 
 
 def save_picture(image: Image.Image, path: Path) -> None:
-    """A PNG file.
-
-    Args:
-        image: a sheet, for example.
-        path: the file, which is replaced only once the new one is complete.
-    """
     write_atomically(path, png(image))
 
 
 def save_animation(frames: list[Image.Image], durations: list[int], path: Path, colours: int = 256) -> None:
-    """A GIF that repeats.
-
-    Args:
-        frames: one after the other.
-        durations: of each, in milliseconds.
-        path: the file.
-        colours: that each frame has for itself.
-    """
+    """A GIF that repeats; each frame stays its number of milliseconds and has so many colours of its own."""
     first, *others = [frame.quantize(colours) for frame in frames]
     options = {"save_all": True, "append_images": others, "duration": durations, "loop": 0}
     write_atomically(path, _saved(first.save, format="GIF", **options))
