@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from vbmem.sheets import CLEAR, LABEL_WIDTH, TITLE, grid, labelled, save_picture
+from vbmem.sheets import CLEAR, LABEL_WIDTH, TITLE, grid, labelled, save_picture, titled
 
 
 def test_frames_lie_row_by_row_with_a_margin() -> None:
@@ -45,6 +45,12 @@ def test_a_label_too_long_for_its_place_is_cut() -> None:
     sheet = grid(torch.zeros(1, 1, 32, 32), 1)
     assert labelled(sheet, ["x" * 500]).width == sheet.width + LABEL_WIDTH
     assert labelled(sheet, columns=["a very long word"]).width == sheet.width
+
+
+def test_names_of_files_may_hold_anything() -> None:
+    sheet, odd = grid(torch.zeros(1, 1, 32, 32), 1), "a\udcff\nb"
+    assert labelled(sheet, [odd], [odd]).tobytes() == labelled(sheet, ["a??b"], ["a??b"]).tobytes()
+    assert titled(sheet, odd).tobytes() == titled(sheet, "a??b").tobytes()
 
 
 def test_a_clear_background_lets_through_what_is_behind() -> None:

@@ -39,7 +39,7 @@ def labelled(sheet: Image.Image, rows: Sequence[str] = (), columns: Sequence[str
 
     Words are cut to the room there is: of long ones the end is left, which tells files apart.
     """
-    font = label_font(LABEL_SIZE)
+    font, rows, columns = label_font(LABEL_SIZE), [*map(_printable, rows)], [*map(_printable, columns)]
     left = min(LABEL_WIDTH, max((math.ceil(font.getlength(row)) for row in rows), default=-LABEL_SIZE) + LABEL_SIZE)
     top = TITLE if columns else 0
     whole = ImageOps.expand(sheet, (left, top, 0, 0), "white")
@@ -55,7 +55,7 @@ def labelled(sheet: Image.Image, rows: Sequence[str] = (), columns: Sequence[str
 
 def titled(panel: Image.Image, title: str) -> Image.Image:
     """The panel with a line of text over it, wide enough for both."""
-    font = label_font()
+    font, title = label_font(), _printable(title)
     missing = max(0, 2 * MARGIN + math.ceil(font.getlength(title)) - panel.width)
     sheet = ImageOps.expand(panel, (0, TITLE, missing, 0), "white")
     ImageDraw.Draw(sheet).text((2 * MARGIN, TITLE // 2), title, "black", font, anchor="lm")
@@ -77,6 +77,11 @@ def label_font(size: int | None = None) -> ImageFont.FreeTypeFont:
     import matplotlib
 
     return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", size or FONT_SIZE)
+
+
+def _printable(text: str) -> str:
+    """Names of files may hold anything."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _cut(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
