@@ -17,10 +17,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from vbmem.sklearn import MemoryMixture, MemoryNovelty, MemoryOutliers
 from vbmem.sklearn.search import Past, Samples, Search
 
-ESTIMATORS = [  # manners need no convergence
-    MemoryMixture(n_clusters=3, n_rows=2, tol=0.1, max_iter=10),
-    MemoryMixture(n_clusters=2, n_rows=0, noise="global", tol=0.1, max_iter=10, output="reconstruction"),
-    MemoryNovelty(n_clusters=2, n_rows=1, tol=0.1, max_iter=10, contamination=0.1),
+ESTIMATORS = [
+    MemoryMixture(n_clusters=3, n_rows=2, tol=0.1),
+    MemoryMixture(n_clusters=2, n_rows=0, noise="global", tol=0.1, output="reconstruction"),
+    MemoryNovelty(n_clusters=2, n_rows=1, tol=0.1, contamination=0.1),
 ]
 NOISES = ["global", "feature", "cluster"]
 

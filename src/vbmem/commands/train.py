@@ -54,7 +54,7 @@ def train(options: Annotated[TrainOptions, tyro.conf.arg(name="", constructor=An
         images = load_images(data.dataset, options.data_dir, data.image_size, subset=data.subset, broken=broken)
     trainer = Trainer(config, images, run_dir, pick_device(options.device), resume=resume, console=console)
     best = _run(trainer)
-    say(f"best validation bound {best:.2f} nats a picture; evaluate it with  vbmem evaluate {run_dir}")
+    say(f"best validation bound {best:.2f} nats a frame; evaluate it with  vbmem evaluate {run_dir}")
 
 
 def train_preset(name: str, arguments: list[str]) -> None:

@@ -45,7 +45,7 @@ def models(json: bool = False) -> None:
         {
             "model": name,
             "kind": getattr(saved.network.config, "memory", type(saved.network).__name__.lower()),
-            "frame": f"{saved.network.frame.size} x {saved.network.frame.size} x {saved.network.frame.channels}",
+            "picture": f"{saved.network.frame.size} x {saved.network.frame.size} x {saved.network.frame.channels}",
             "parameters": sum(parameter.numel() for parameter in saved.network.parameters()),
             bound: saved.card.get(bound, ""),
         }
