@@ -1,6 +1,7 @@
 """The demonstration leaves a page of pictures and says what it did."""
 
 import re
+import shutil
 import webbrowser
 from base64 import b64decode
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from playwright.sync_api import sync_playwright
 from rich.console import Console
 
 from vbmem import WrittenMemory, demo
@@ -88,6 +90,22 @@ def test_the_animation_has_a_frame_for_every_read(page: tuple[Path, str]) -> Non
     assert animation.n_frames == demo.STEPS + 1
 
 
+def test_it_fits_a_telephone_and_has_a_dark_side(page: tuple[Path, str]) -> None:
+    if (chromium := shutil.which("chromium")) is None:
+        pytest.skip("no Chromium found: install Debian's chromium to look at the page in a browser")
+    colours = set()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for scheme in ("light", "dark"):
+            seen = browser.new_page(viewport={"width": 400, "height": 800}, color_scheme=scheme)
+            seen.goto(page[0].as_uri())
+            assert seen.evaluate("document.documentElement.scrollWidth") == 400
+            assert seen.evaluate("[...document.images].every(image => image.naturalWidth > 0 && image.alt !== null)")
+            colours.add(seen.evaluate("getComputedStyle(document.body).backgroundColor"))
+        browser.close()
+    assert len(colours) == 2
+
+
 def test_a_folder_of_ones_own_makes_the_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "STEPS", 1)
     monkeypatch.setattr(demo, "DRAWN", 1)
@@ -100,7 +118,8 @@ def test_a_folder_of_ones_own_makes_the_episode(tmp_path: Path, monkeypatch: pyt
     console = Console(record=True, width=200)
     path = demo.demo(tmp_path / "out", console, folder)
     assert "wrote 3 pictures" in console.export_text()
-    assert str(folder) in path.read_text()
+    assert "The pictures in pictures." in path.read_text()
+    assert str(folder) not in path.read_text()
     assert len(pictures(path, "jpeg")) == 1  # the photograph that was not written
 
 

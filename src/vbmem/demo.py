@@ -72,10 +72,12 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     episode = _crops(model, WRITTEN) if images is None else to_unit(as_frames(images, model.frame), model.frame)
     memory, _, times = timed_write(model, episode, generator)
     size, raw_size = (f"{count / 1024:.0f} kB" for count in (memory.nbytes, episode.numel()))  # a byte a pixel
-    console.print(f"wrote {len(episode)} pictures into a memory of {size}: {times}")
+    count = "1 picture" if len(episode) == 1 else f"{len(episode)} pictures"
+    console.print(f"wrote {count} into a memory of {size}: {times}")
     facts = {
         "characters": draw_characters(generator),
-        "folder": images,
+        "folder": images and images.resolve().name,
+        "count": count,
         "episode": Row("Written", episode),
         "size": size,
         "raw_size": raw_size,
@@ -147,13 +149,13 @@ def judge(
     if crops:
         groups = {"Written": episode, "Other crops": _crops(model, WRITTEN, seed=1), **groups}
     scores = {name: model.score(memory, pictures) for name, pictures in groups.items()}
-    everything = torch.cat(list(scores.values()))
+    threshold = model.threshold(memory)
+    everything = torch.cat([*scores.values(), torch.tensor([] if threshold is None else [threshold])])
     lowest, highest = float(everything.min()), float(everything.max())
 
     def places(values: Tensor) -> list[int]:
         return [round(place) for place in ((values - lowest) / (highest - lowest) * 1000).tolist()]
 
-    threshold = model.threshold(memory)
     first, last = (float(scores[name].mean()) for name in ("Written", "Never written"))
     console.print(f"mean score: {first:.0f} nats for what was written, {last:.0f} for crops of another photograph")
     notes = dict.fromkeys(scores, "")
