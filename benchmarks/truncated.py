@@ -5,8 +5,8 @@
         [--held-out-frames 40000] [--iterations 12] [--device cpu|cuda] [--threads 2] [--out FILE.json]
 
 Codes are float32, of a curved sheet of five dimensions with noise around it. Times are microseconds a code: of the
-start, of an iteration that looks in cells (the median of those after the first), and of a later one. What is lost is the
-difference of the mean log density of new codes, in nats a code, between a write with all clusters and one with
+start, of an iteration that looks in cells (the median of those after the first), and of a later one. What is lost is
+the difference of the mean log density of new codes, in nats a code, between a write with all clusters and one with
 candidates, from the same start, with as many iterations.
 """
 

@@ -20,7 +20,7 @@ from vbmem.memory.blocks import BITS, Projection
 NEIGHBOURS = 16  # of a cluster
 ANCHORS = 8  # times the square root of H: clusters that a new code is compared with
 PROBES = 4  # anchors whose cells it is then compared with
-ROOM = {"cpu": 2**17, "cuda": 2**26}  # numbers of clusters' rows that are gathered at a time
+ROOM, DEVICE_ROOM = 2**17, 2**26  # numbers of clusters' rows gathered at a time, on the CPU and elsewhere
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Clusters:
         """Codes [n, C] and the clusters in their lists, int64 [n, S], or in one list [S] for all: as `Found.met`."""
         shared, listed = lists.ndim == 1, lists.shape[-1]
         _, count, wide = self.rows.shape
-        size = max(ROOM[codes.device.type] // (listed * count * (1 if shared else wide)), 32)
+        size = max((ROOM if codes.is_cpu else DEVICE_ROOM) // (listed * count * (1 if shared else wide)), 32)
         met = codes.new_empty(len(codes), listed, count)
         for begin in range(0, len(codes), size):
             part = codes[begin : begin + size]

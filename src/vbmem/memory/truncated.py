@@ -24,7 +24,7 @@ from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Prior
 from vbmem.memory.threads import side_by_side
 
-BLOCK = {"cpu": 2**12, "cuda": 2**17}  # frames taken at a time
+BLOCK, DEVICE_BLOCK = 2**12, 2**15  # frames taken at a time, on the CPU and elsewhere
 LOOKS = 4  # iterations, in which clusters still move far, that look in cells as well as among neighbours
 SEEDED = 1024  # clusters up to which the start of a write is the same as without candidates
 BLOCKS = 8  # whose sums are kept until they are added up
@@ -40,8 +40,8 @@ class Candidates:
 
     def __init__(self, size: int, first: int = 0) -> None:
         self.size, self.first, self.iteration = size, first, 0
-        self.kept: Tensor | None = None  # int32 [.., T, m], of the last pass
-        self._fresh: list[Tensor] = []  # of this one, [.., n, m] for one part after the other
+        self.kept: Tensor | None = None  # int32 [.., T, m], after the first pass
+        self._fresh: list[Tensor] = []  # in the first pass, [.., n, m] for one part after the other
         self._neighbours: dict[tuple[int, ...], Tensor] = {}  # int64 [H, g], of every episode
 
     def local_pass(self, state: MemoryState, prior: Prior, *, bounded: bool = False) -> TruncatedPass:
@@ -52,7 +52,7 @@ class Candidates:
         return TruncatedPass(self, state, prior, bounded=bounded)
 
     def of_frames(self, begin: int, count: int) -> Tensor | None:
-        """Those of so many frames from the last pass, int32 [.., n, m]; none if this is the first."""
+        """The place of those of so many frames, int32 [.., n, m]; none in the first pass."""
         if self.kept is None:
             return None
         if begin + count > self.kept.shape[-2]:
@@ -63,18 +63,20 @@ class Candidates:
         return self.kept[..., begin : begin + count, :]
 
     def add(self, found: Tensor) -> None:
-        """Those of the next frames, int32 [.., n, m]."""
+        """In the first pass, those of the next frames, int32 [.., n, m]."""
         self._fresh.append(found)
 
     def near(self, episode: tuple[int, ...], clusters: Clusters, locations: Tensor) -> tuple[Tensor, Cells | None]:
         """The neighbours of every cluster of an episode, as the locations [H, C] are now, int64 [H, g]; and, in the
         first iterations, the cells of its clusters."""
-        cells = Cells.of(clusters, locations, self.size) if self.iteration <= LOOKS else None
-        known = self._neighbours.get(episode)
+        cells, known = None, self._neighbours.get(episode)
+        if self.iteration <= LOOKS:
+            cells = Cells.of(clusters, locations, self.size)
         if known is not None:
             found = follow(clusters, locations, known, self.iteration)
         else:
-            found = (cells or Cells.of(clusters, locations, self.size)).neighbours(locations)
+            assert cells is not None  # this is the first iteration
+            found = cells.neighbours(locations)
         self._neighbours[episode] = found
         return found, cells
 
@@ -110,7 +112,10 @@ class TruncatedPass(LocalPass):
         known = self.candidates.of_frames(self._frames, codes.shape[-2])
         numbers = torch.arange(codes.shape[-2], device=codes.device) + (self.candidates.first + self._frames)
         self._frames += codes.shape[-2]
-        found = codes.new_empty(*batch, len(numbers), self.candidates.size, dtype=torch.int32)
+        found = known
+        if found is None:
+            found = codes.new_empty(*batch, len(numbers), self.candidates.size, dtype=torch.int32)
+            self.candidates.add(found)
         addresses = self._projection.room(codes) if keep else None
         for episode in itertools.product(*map(range, batch)):
             if episode not in self._episodes:
@@ -123,7 +128,6 @@ class TruncatedPass(LocalPass):
                 numbers,
             )
             self._episodes[episode].add(frames, found[episode], kept)
-        self.candidates.add(found)
         return addresses
 
     def _episode(self, episode: tuple[int, ...], batch: torch.Size) -> _Episode:
@@ -190,7 +194,7 @@ class _Episode:
 
     def add(self, frames: _Frames, found: Tensor, kept: Addresses | None) -> None:
         """More frames; their candidates [n, m], and their addresses if they are kept, are filled in."""
-        size = BLOCK[frames.codes.device.type]
+        size = BLOCK if frames.codes.is_cpu else DEVICE_BLOCK
         blocks = [slice(begin, begin + size) for begin in range(0, len(frames.codes), size)]
         for begin in range(0, len(blocks), BLOCKS):
             several = blocks[begin : begin + BLOCKS]
