@@ -8,6 +8,7 @@ import torch
 from memory.zoo import MEMORIES, Sizes, close, make_problem, normal, variances
 from vbmem.memory import GaussianMemory, MixtureMemory, neighbours, truncated
 from vbmem.memory.blocks import LocalPass
+from vbmem.memory.choice import DirichletChoice, WeightedChoice
 from vbmem.memory.engine import global_step
 from vbmem.memory.sized import Noise
 from vbmem.memory.truncated import Candidates
@@ -63,6 +64,14 @@ def test_with_all_clusters_as_candidates_nothing_is_truncated(name, searching):
 def test_nothing_is_truncated_with_every_noise_and_weights_of_frames(name, noise, searching):
     problem = with_noise(problem_of(name), noise)
     assert_same_local_step(problem, variances(*problem.parts.shape[:-1]))
+
+
+@pytest.mark.parametrize("name", ["mixture", "tree"])
+@pytest.mark.parametrize("choice", [WeightedChoice(range(1, 13)), DirichletChoice(0.5).given(variances(12))])
+def test_nothing_is_truncated_with_clusters_of_unequal_weights(name, choice, searching):
+    problem = problem_of(name)
+    memory = problem.memory.with_prior(choice=choice)
+    assert_same_local_step(type(problem)(memory, problem.codes, problem.state, problem.addresses))
 
 
 @pytest.mark.parametrize("noise", get_args(Noise))

@@ -129,10 +129,8 @@ class VariationalMemory(SteppingMemory):
         """The iterations of a write, from a state, for codes in the engine's layout; see `write`. What the first
         `constant` of them give counts as constant where gradients are asked for."""
         begin = LocalPass if candidates is None else candidates.local_pass
-        passes = candidates is not None or in_blocks(parts, state, prior)
-        plain = (
-            candidates is None and tol is None and self._advance is engine.advance
-        )  # else they stop together, or are compiled for all
+        alone = candidates is None and tol is None  # else episodes stop together, or share their candidates
+        plain = alone and self._advance is engine.advance  # else they are compiled for all
         groups = groups_of_episodes(parts, state, prior) if plain else []
         if len(groups) > 1:
 
@@ -146,7 +144,7 @@ class VariationalMemory(SteppingMemory):
         previous: Tensor | None = None
         for step in range(steps - 1):
             with torch.set_grad_enabled(torch.is_grad_enabled() and step >= constant):
-                if tol is None and not expand and not passes:
+                if alone and not expand and not in_blocks(parts, state, prior):
                     state = self._advance(parts, state, prior, weights)
                     continue
                 local, before = begin(state, prior, bounded=tol is not None), state
@@ -156,11 +154,13 @@ class VariationalMemory(SteppingMemory):
                 if tol is not None:
                     total = local.bound(sums, state).total
                     if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
+                        if candidates is None:
+                            return state, address(parts, before, prior, weights)
                         return state, begin(before, prior).address(parts, weights)
                     previous = total
                 if expand:
                     state = expansion.expand(sums, state, prior)
-        if not passes:
+        if candidates is None and not in_blocks(parts, state, prior):
             return self._sweep(parts, state, prior, weights)
         local = begin(state, prior)
         addresses = local.address(parts, weights)
