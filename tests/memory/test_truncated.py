@@ -32,9 +32,8 @@ def with_noise(problem, noise):
 @pytest.fixture
 def searching(monkeypatch):
     """Few anchors, cells and neighbours, and blocks of 8 frames, so that little is found at once."""
-    for name, value in {"NEIGHBOURS": 2, "ANCHORS": 1, "PROBES": 1}.items():
+    for name, value in {"NEIGHBOURS": 2, "ANCHORS": 1, "PROBES": 1, "BLOCK": 8}.items():
         monkeypatch.setattr(neighbours, name, value)
-    monkeypatch.setattr(truncated, "BLOCK", 8)
     monkeypatch.setattr(truncated, "LOOKS", 1)
 
 

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from vbmem.memory.blocks import BITS, Projection
+from vbmem.memory.threads import side_by_side
 
 NEIGHBOURS = 16  # of a cluster
 ANCHORS = 8  # times the square root of H: clusters that a new code is compared with
 PROBES = 4  # anchors whose cells it is then compared with
+BLOCK, DEVICE_BLOCK = 2**12, 2**15  # codes taken at a time, on the CPU and elsewhere
 ROOM, DEVICE_ROOM = 2**17, 2**26  # numbers of clusters' rows gathered at a time, on the CPU and elsewhere
 
 
@@ -111,7 +113,11 @@ class Cells:
         count = len(locations)
         few = min(max(math.isqrt(ANCHORS**2 * count), least, NEIGHBOURS + 1), count)
         anchors = torch.arange(few, device=locations.device) * count // few
-        choices = clusters.meet(locations, anchors)[..., -1].topk(min(2, few), dim=-1).indices  # [H, 2]
+
+        def chosen(block: slice) -> Tensor:
+            return clusters.meet(locations[block], anchors)[..., -1].topk(min(2, few), dim=-1).indices
+
+        choices = torch.cat(list(side_by_side(chosen, blocks_of(locations))))  # [H, 2]
         room = 2 * math.ceil(count / few) + 2
         cell = choices.mT.flatten()  # first choices before second ones
         order = cell.argsort(stable=True)
@@ -133,13 +139,29 @@ class Cells:
     def neighbours(self, locations: Tensor) -> Tensor:
         """The clusters that explain each cluster's location [H, C] best, without itself: int64 [H, g]."""
         own = torch.arange(len(locations), device=locations.device)
-        return self.find(locations, min(NEIGHBOURS, len(locations) - 1), but=own).clusters
+        count = min(NEIGHBOURS, len(locations) - 1)
+
+        def found(block: slice) -> Tensor:
+            return self.find(locations[block], count, but=own[block]).clusters
+
+        return torch.cat(list(side_by_side(found, blocks_of(locations))))
 
 
 def follow(clusters: Clusters, locations: Tensor, neighbours: Tensor, salt: int) -> Tensor:
     """The neighbours [H, g] of clusters that have moved to the locations [H, C]: one search."""
     own = torch.arange(len(locations), device=locations.device)
-    return clusters.search(locations, neighbours, neighbours, random_keys(own, salt), own).clusters
+    keys = random_keys(own, salt)
+
+    def found(block: slice) -> Tensor:
+        return clusters.search(locations[block], neighbours[block], neighbours, keys[block], own[block]).clusters
+
+    return torch.cat(list(side_by_side(found, blocks_of(locations))))
+
+
+def blocks_of(codes: Tensor) -> list[slice]:
+    """Codes [n, C] in parts that are taken one at a time, or side by side."""
+    size = BLOCK if codes.is_cpu else DEVICE_BLOCK
+    return [slice(begin, begin + size) for begin in range(0, len(codes), size)]
 
 
 def with_one(codes: Tensor) -> Tensor:

@@ -19,15 +19,14 @@ from torch.nn.functional import embedding_bag
 
 from vbmem.memory.blocks import LocalPass, Moments, Projection
 from vbmem.memory.choice import kl_of_assignments
-from vbmem.memory.neighbours import Cells, Clusters, follow, random_keys, with_one
+from vbmem.memory.neighbours import Cells, Clusters, blocks_of, follow, random_keys, with_one
 from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Prior
 from vbmem.memory.threads import side_by_side
 
-BLOCK, DEVICE_BLOCK = 2**12, 2**15  # frames taken at a time, on the CPU and elsewhere
 LOOKS = 4  # iterations, in which clusters still move far, that look in cells as well as among neighbours
 SEEDED = 1024  # clusters up to which the start of a write is the same as without candidates
-BLOCKS = 8  # whose sums are kept until they are added up
+BLOCKS = 8  # of frames, whose sums are kept until they are added up
 
 
 class Candidates:
@@ -194,8 +193,7 @@ class _Episode:
 
     def add(self, frames: _Frames, found: Tensor, kept: Addresses | None) -> None:
         """More frames; their candidates [n, m], and their addresses if they are kept, are filled in."""
-        size = BLOCK if frames.codes.is_cpu else DEVICE_BLOCK
-        blocks = [slice(begin, begin + size) for begin in range(0, len(frames.codes), size)]
+        blocks = blocks_of(frames.codes)
         for begin in range(0, len(blocks), BLOCKS):
             several = blocks[begin : begin + BLOCKS]
             shares = side_by_side(lambda block: self.share(frames.part(block)), several)
