@@ -82,9 +82,9 @@ class VariationalMemory(SteppingMemory):
                 where rows and location are joint, outside of training.
             gradient_iterations: differentiate through the last so many steps only; by default through all.
             candidates: compare each frame with so many clusters only, and look for better ones among their neighbours
-                (see `truncated`), so that an iteration takes as long for any number of clusters; without gradients.
-                With as many as there are clusters, or by default, with all. More than a thousand clusters then start
-                at random frames, unless another start is given.
+                (see `truncated`), so that all but the first few iterations take about as long for any number of
+                clusters; without gradients. With as many as there are clusters, or by default, with all. More than a
+                thousand clusters then start at random frames, unless another start is given.
 
         Returns:
             The state, and the addresses of the last local step: H (K + 1) numbers a frame, which `write_stream` does
