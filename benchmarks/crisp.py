@@ -2,8 +2,8 @@
 
     python benchmarks/crisp.py MODEL --data-dir DIRECTORY [--split valid] [--clusters 10 64] [--out FILE.json]
 
-The directory holds CIFAR-10. Every episode of 64 pictures is written, and 64 pictures are drawn from its memory; then
-the Frechet distance between all drawn pictures and all written ones is that of two Gaussians in the features of a
+The directory holds CIFAR-10. Every episode of 64 pictures is written, and as many are made of its memory; the
+Frechet distance between all of these and all written ones is that of two Gaussians in the features of a
 classifier, which is trained here, on the training pictures (a minute on a GPU), and judges nothing else. Beside it the
 distance between two halves of the written pictures, and sharpness: the mean absolute Laplacian. Choose the number of
 steps on the validation pictures.
@@ -33,7 +33,6 @@ from vbmem.progress import track
 
 FRAMES = 64
 STEPS = (1, 2, 4, 16)
-READS = 3  # of codes, before they are painted
 COUNTS = (1, 16, 64)  # pictures whose painting is timed
 console = Console(width=110)
 
@@ -118,25 +117,21 @@ def sharpness(pictures: Tensor) -> float:
     return float(F.conv2d(flat, kernel[None, None]).abs().mean())
 
 
-def drawn(model: vbmem.Model, episodes: Tensor, clusters: int) -> dict[str, Tensor]:
-    """Codes [64 episodes, C] from the memory of every episode [64, ..]: drawn, drawn and read, recalled."""
-    codes: dict[str, list[Tensor]] = {}
-    sized = model.resize(clusters=clusters)
-    for number, frames in enumerate(track(list(episodes), f"writing and drawing, H={clusters}")):
-        generator = torch.Generator(frames.device).manual_seed(number)
-        memory = sized.write(frames, generator=generator)
-        samples = memory.sample(FRAMES, generator)
-        read = samples
-        for _ in range(READS):
-            read = memory.read(read, sample=False)
-        content = model.network.content(model.encode(frames).mean)
-        for name, found in {
-            "samples": samples,
-            f"{READS} reads": read,
-            "recalled": memory.read(content, sample=False),
+def pictures_of(
+    model: vbmem.Model, memories: list[vbmem.WrittenMemory], episodes: Tensor, how: dict[str, Any]
+) -> dict[str, Tensor]:
+    """As many pictures as were written, [64 episodes, ..], of the memory of every episode [64, ..]: draws as they are,
+    what `generate` makes of them, and the written pictures read once."""
+    made: dict[str, list[Tensor]] = {}
+    for number, (memory, frames) in enumerate(zip(memories, track(episodes, "painting"), strict=True)):
+        how = how | {"generator": torch.Generator(frames.device).manual_seed(number)}
+        for name, pictures in {
+            "draws": model.generate(memory, FRAMES, reads=0, **how),
+            "generated": model.generate(memory, FRAMES, **how),
+            "recalled": model.read(memory, frames, 1, sample=False, every_step=False, **how),
         }.items():
-            codes.setdefault(name, []).append(model.complete(found, generator=generator))
-    return {name: torch.cat(found) for name, found in codes.items()}
+            made.setdefault(name, []).append(pictures)
+    return {name: torch.cat(pictures) for name, pictures in made.items()}
 
 
 def in_parts(function: Callable[[Tensor], Tensor], of: Tensor, size: int = 500) -> Tensor:
@@ -193,26 +188,23 @@ def main() -> None:
         "real": {"sharpness": sharpness(written), "frechet": frechet(*halves)},
         "clusters": {},
     }
-    table = Table("H", "codes", "painted", "sharpness", "of real", "Frechet")
+    table = Table("H", "pictures", "painted", "sharpness", "of real", "Frechet")
     real = report["real"]["sharpness"]
     table.add_row("", "", "real", f"{real:.4f}", "", f"{report['real']['frechet']:.3f}")
     for clusters in options.clusters:
-        rows = report["clusters"][clusters] = {}
-        for name, codes in drawn(model, episodes, clusters).items():
-            for steps in (0, *STEPS):
-
-                def paint(part: Tensor, steps: int = steps) -> Tensor:
-                    return model.decode(part, crisp=steps > 0, paint_steps=max(steps, 1))
-
-                made = in_parts(paint, codes).to(device)
-                how = f"{steps} steps" if steps else "mean"
+        rows: dict[str, dict[str, Any]] = {}
+        sized = model.resize(clusters=clusters)
+        memories = [sized.write(frames) for frames in track(episodes, f"writing, H={clusters}")]
+        for steps in (0, *STEPS):
+            how = {"crisp": True, "paint_steps": steps} if steps else {"crisp": False}
+            painted = f"{steps} steps" if steps else "mean"
+            for name, made in pictures_of(sized, memories, episodes, how).items():
                 row = {"sharpness": sharpness(made), "frechet": frechet(looked_at(made), known)}
-                rows.setdefault(name, {})[how] = row
-                share = row["sharpness"] / real
-                table.add_row(
-                    str(clusters), name, how, f"{row['sharpness']:.4f}", f"{share:.2f}", f"{row['frechet']:.3f}"
-                )
-    report["seconds"] = seconds(model, codes)
+                rows.setdefault(name, {})[painted] = row
+                share = f"{row['sharpness'] / real:.2f}"
+                table.add_row(str(clusters), name, painted, f"{row['sharpness']:.4f}", share, f"{row['frechet']:.3f}")
+        report["clusters"][clusters] = rows
+    report["seconds"] = seconds(model, model.encode(written[: max(COUNTS)]).mean)
     console.print(table)
     emit(report, options.out)
 

@@ -90,13 +90,13 @@ def claims() -> list[list[str]]:
     falls = [largest_fall(run) for run in runs_of("dkm")]
     gap = table1["gaussian"]["mean"] - table1["dkm"]["mean"]
     mixture, tree = (
-        read(f"metrics/cifar10-{kind}.json")["samples"] for kind in ("mixture", "tree")
+        read(f"metrics/first-{kind}.json")["samples"] for kind in ("mixture", "tree")
     )
 
     def sampled(found: dict[str, Any], way: str, what: str) -> str:
         return f"{found[way][f'codes {what}']['mean']:.2f}"
 
-    size = "evaluate/cifar10-mixture-T{}-H{}.json"
+    size = "evaluate/first-mixture-T{}-H{}.json"
     sizes = {t: read(size.format(t, h)) for t, h in ((64, 10), (640, 100), (1280, 150))}
     return [
         [

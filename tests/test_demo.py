@@ -49,7 +49,9 @@ def test_the_animation_has_a_frame_for_every_read(page: tuple[Path, str]) -> Non
         assert animation.n_frames == demo.STEPS + 1
 
 
-def test_a_folder_of_ones_own_makes_the_episode(tmp_path: Path) -> None:
+def test_a_folder_of_ones_own_makes_the_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "STEPS", 1)
+    monkeypatch.setattr(demo, "FRAMES", 4)  # new ones that are drawn
     folder = tmp_path / "pictures"
     folder.mkdir()
     for number in range(3):

@@ -16,7 +16,7 @@ from vbmem.commands import command
 from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.output import print_json, save_csv, save_numbers, say, show
 from vbmem.errors import NumericalError
-from vbmem.models.settings import Start
+from vbmem.models.settings import PAINT_STEPS, READS, Start
 
 if TYPE_CHECKING:
     import torch
@@ -94,14 +94,14 @@ def generate(
     memory: MemoryFile,
     out: Out = Path("generated.png"),
     count: Count = 64,
-    reads: int = 4,
+    reads: int = READS,
     by_cluster: bool = False,
     own: Path | None = None,
     choice: Literal["usage", "prior", "network"] = "usage",
     means: bool = False,
     sample_pixels: bool = False,
     mean_pictures: bool = False,
-    paint_steps: int = 1,
+    paint_steps: int = PAINT_STEPS,
     model: str | None = None,
     seed: int = 0,
 ) -> None:
@@ -158,7 +158,7 @@ def read(
     trust: float = 1.0,
     sample_pixels: bool = False,
     mean_pictures: bool = False,
-    paint_steps: int = 1,
+    paint_steps: int = PAINT_STEPS,
     model: str | None = None,
     seed: int = 0,
 ) -> None:

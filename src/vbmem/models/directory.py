@@ -183,9 +183,7 @@ def rounded(saved: SavedModel, dtype: torch.dtype) -> SavedModel:
     before = saved.fingerprint
     for network in (saved.network, saved.painter):
         if network is not None:
-            network.load_state_dict(
-                {name: x.to(dtype) if x.is_floating_point() else x for name, x in network.state_dict().items()}
-            )
+            network.load_state_dict(_in_precision(network.state_dict(), dtype))
     return saved if fingerprint(saved.network) == before else replace(saved, kept_reference=None)
 
 
@@ -266,10 +264,12 @@ def write_weights(
     directory: Path, tensors: dict[str, Tensor], dtype: torch.dtype = torch.float32, name: str = WEIGHTS
 ) -> None:
     """Write model.safetensors, or another file of weights, floating-point numbers in the given precision."""
-    stored = {
-        PREFIX + key: tensor.to(dtype) if tensor.is_floating_point() else tensor for key, tensor in tensors.items()
-    }
+    stored = {PREFIX + key: tensor for key, tensor in _in_precision(tensors, dtype).items()}
     write_tensors(directory / name, stored, {"format": WEIGHTS_FORMAT})
+
+
+def _in_precision(tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
 def facts_of_training(run: dict[str, Any], bound: float | None) -> dict[str, Any]:

@@ -16,6 +16,10 @@ Start = Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"]
 OwnPrior = Literal["standard", "network"]
 Precision = Literal["bfloat16", "float32"]
 
+# How pictures are made unless told otherwise.
+READS = 4  # of what was drawn from a memory, before it is shown
+PAINT_STEPS = 1  # in which a crisp picture is painted
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:

@@ -1,7 +1,8 @@
 """Figures 3 to 6: what the shipped models generate and read from memory, beside the episode they wrote.
 
 Figure 3 is also there of the models that the paper compares them with. As in the paper, pixels are drawn and clusters
-of a mixture all alike; by default pixels are means, and clusters come as often as the episode used them.
+of a mixture all alike; by default pixels are means, and clusters come as often as the episode used them. Of a model
+that paints crisp pictures there are both, the paper's own mean ones in files of their own.
 
 A new figure is one function from a `Scene` to the files it leaves. Without a data directory the episodes are crops of
 scikit-learn's photographs, so that all figures can be drawn anywhere.
@@ -11,7 +12,7 @@ import io
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -165,18 +166,26 @@ class Figure:
         for name in [models] if isinstance(models, str) else models:
             with console.status(f"{name} sees {self.size.frames} pictures, samples and reads"):
                 sheets = self._sheets(load_any(name), data_dir, seed, as_in_paper)
-            for file, sheet in sheets.items():
-                path = out / file
-                files.append(_save(sheet, path.with_stem(f"{path.stem}-as-in-paper") if as_in_paper else path))
+            files += [_save(sheet, out / file) for file, sheet in sheets.items()]
         console.print("pictures: " + ", ".join(map(str, files)), soft_wrap=True)
         return files
 
     def _sheets(self, model: Model | Baseline, data_dir: Path | None, seed: int, as_in_paper: bool) -> Sheets:
         if isinstance(model, Model):
-            return self.draw(Scene(self.size, model, data_dir, seed, as_in_paper))
-        if self.draw_baseline is None:
+            sheets = self.draw(Scene(self.size, model, data_dir, seed, as_in_paper))
+            if model.painter is not None and not as_in_paper:  # beside crisp pictures the mean ones, which are scored
+                plain = self.draw(Scene(self.size, replace(model, painter=None), data_dir, seed))
+                sheets |= _renamed({name: sheet for name, sheet in plain.items() if sheet != sheets[name]}, "mean")
+        elif self.draw_baseline is None:
             raise ModelError(f"{model.name} has no memory, which {self.draw.__name__} shows; choose a memory model")
-        return self.draw_baseline(BaselineScene(self.size, model, data_dir, seed, as_in_paper))
+        else:
+            sheets = self.draw_baseline(BaselineScene(self.size, model, data_dir, seed, as_in_paper))
+        return _renamed(sheets, "as-in-paper") if as_in_paper else sheets
+
+
+def _renamed(sheets: Sheets, suffix: str) -> Sheets:
+    """With names of files that say how they came about."""
+    return {str(path.with_stem(f"{path.stem}-{suffix}")): sheets[str(path)] for path in map(Path, sheets)}
 
 
 def _figure3_of_baseline(scene: BaselineScene) -> Sheets:

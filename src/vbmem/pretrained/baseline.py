@@ -7,8 +7,9 @@ from torch import Tensor
 
 from vbmem.memory.checks import check_size
 from vbmem.models.baseline import BaselineModel
+from vbmem.models.settings import PAINT_STEPS
 from vbmem.pretrained.inputs import Pictures, as_frames
-from vbmem.pretrained.picture_model import PAINT_STEPS, PictureModel
+from vbmem.pretrained.picture_model import PictureModel
 
 
 @dataclass(frozen=True)

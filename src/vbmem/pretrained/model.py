@@ -15,6 +15,7 @@ from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import ChosenBy, WrittenMemory
 from vbmem.models.card import HUB
 from vbmem.models.directory import digest, save_model
+from vbmem.models.settings import PAINT_STEPS, READS
 from vbmem.nets import CodePosterior
 from vbmem.pretrained.coding import CodingModel
 from vbmem.pretrained.inputs import Pictures, as_frames, check_known, to_unit
@@ -26,10 +27,8 @@ from vbmem.pretrained.novelty import (
     plain_pictures,
     reference_clusters,
 )
-from vbmem.pretrained.picture_model import LONG, PAINT_STEPS
+from vbmem.pretrained.picture_model import LONG
 from vbmem.progress import track
-
-READS = 4  # of what was drawn, before it is shown
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from vbmem.memory.checks import check_shape
 from vbmem.models.directory import SavedModel
+from vbmem.models.settings import PAINT_STEPS
 from vbmem.nets import CrispDecoder, FrameFormat
 from vbmem.pretrained.inputs import to_unit
 from vbmem.progress import track
 
 CHUNK = 256  # frames that go through the networks at a time
 LONG = 2048  # frames from which on a call shows how far it is
-PAINT_STEPS = 1  # in which a crisp picture is painted unless told otherwise
 
 
 @dataclass(frozen=True)

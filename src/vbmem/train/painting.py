@@ -64,7 +64,7 @@ class Painting(Trainable):
 
     def __init__(self, decoder: CrispDecoder, network: CodedModel, clusters: tuple[int, ...]) -> None:
         super().__init__()
-        self.decoder, self.frame, self.waits = decoder, network.frame, network.waits
+        self.decoder, self.frame = decoder, network.frame
         self.codes = CodesToCome(network, clusters)
 
     def forward(self, frames: Tensor, copies: int = 1) -> PaintingOutcome:
