@@ -1,13 +1,15 @@
 """What few candidates a frame cost by the number of clusters, and what they lose against all clusters.
 
-    python benchmarks/truncated.py [--frames 200000] [--clusters 1000 10000 100000] [--size 16] [--rows 0]
-        [--candidates 8] [--timed-iterations 6] [--held-out-rows 0 2] [--held-out-clusters 1000]
-        [--held-out-frames 40000] [--iterations 12] [--device cpu|cuda] [--threads 2] [--out FILE.json]
+    python benchmarks/truncated.py [--device cpu|cuda] [--frames 200000] [--clusters 1000 10000 100000] [--size 16]
+        [--rows 0] [--candidates 8] [--iterations 12] [--held-out-clusters 1000] [--held-out-frames 40000]
+        [--projected] [--threads 2] [--out FILE.json]
 
-Codes are float32, of a curved sheet of five dimensions with noise around it. Times are microseconds a code: of the
-start, of an iteration that looks in cells (the median of those after the first), and of a later one. What is lost is
-the difference of the mean log density of new codes, in nats a code, between a write with all clusters and one with
-candidates, from the same start, with as many iterations.
+Codes are float32. Times are microseconds a code: of the first iteration, of one of the next few, which also look at
+clusters on levels, of a later one, and of as many iterations as asked for together, the start, at random frames,
+included. What is lost is the difference of the mean log density of new codes, in nats a code, between a write with all
+clusters and one with candidates, from the same start, with as many iterations, on three problems. With `--projected` a
+write of 100 million codes of 3,072 numbers into memories of ten billion (H C) is projected from iterations with 100,000
+clusters: so much for every code and so much for every cluster.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from report import emit
 from vbmem import MixtureMemory
@@ -28,86 +31,144 @@ from vbmem.memory.state import MemoryState
 from vbmem.memory.truncated import LOOKS
 
 NEW = 4000  # codes that were not written
+LATER = 3  # iterations after those that look
+PROJECTED = {"numbers": 10**10, "codes": 10**8, "size": 3072}  # of what was published: images of 32 x 32 x 3
 
 
-def curved_codes(frames: int, size: int, device: str) -> torch.Tensor:
-    random = torch.Generator().manual_seed(0)
-    bent, out = torch.randn(5, 64, generator=random) * 1.5 / 5**0.5, torch.randn(64, size, generator=random) / 4
-    codes = (torch.randn(frames, 5, generator=random) @ bent).sin_() @ out
-    return codes.add_(torch.randn(frames, size, generator=random), alpha=0.3).to(device)
+def curved_codes(frames: int, size: int, device: str) -> Tensor:
+    """A curved sheet of five dimensions with noise around it."""
+    random = torch.Generator(device).manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, device=device)
+
+    bent, out = normal(5, 64) * 1.5 / 5**0.5, normal(64, size) / 4
+    return (normal(frames, 5) @ bent).sin_() @ out + 0.3 * normal(frames, size)
 
 
-def memory_of(size: int, rows: int, clusters: int) -> MixtureMemory:
-    return MixtureMemory(size, rows, clusters, noise_var=0.15 if rows else 0.3, row_var=0.3, loc_var=2.0)
+def planted_codes(frames: int, size: int, device: str) -> Tensor:
+    """A thousand balls, some of them with few codes."""
+    random = torch.Generator(device).manual_seed(0)
+    usage = torch.rand(1000, generator=random, device=device) ** 3
+    ball = torch.multinomial(usage, frames, replacement=True, generator=random)
+    centres = torch.randn(1000, size, generator=random, device=device)
+    return centres[ball] + 0.4 * torch.randn(frames, size, generator=random, device=device)
 
 
-def times_of(memory: MixtureMemory, codes: torch.Tensor, candidates: int | None, iterations: int) -> dict[str, float]:
-    """Microseconds a code."""
-    begin = time.perf_counter()
-    start = memory.first_state(codes, "data", generator=torch.Generator(codes.device).manual_seed(1))
+def plain_codes(frames: int, size: int, device: str) -> Tensor:
+    """One ball, in which every cluster has many neighbours."""
+    return torch.randn(frames, size, generator=torch.Generator(device).manual_seed(0), device=device)
+
+
+HELD_OUT = {  # codes, their size, and the noise of a memory
+    "curved": (curved_codes, 16, 0.15),
+    "planted": (planted_codes, 32, 0.16),
+    "plain": (plain_codes, 24, 0.5),
+}
+
+
+def memory_of(size: int, rows: int, clusters: int, noise_var: float) -> MixtureMemory:
+    return MixtureMemory(size, rows, clusters, noise_var=noise_var, row_var=0.3, loc_var=2.0)
+
+
+def seconds_of(memory: MixtureMemory, codes: Tensor, candidates: int) -> list[float]:
+    """Of the start, and of LOOKS + LATER iterations."""
     ends = [time.perf_counter()]
 
-    def follow(done: int, state: MemoryState) -> None:
+    def done(state: MemoryState) -> None:
         float(state.row_mean.sum())  # waits for the device
         ends.append(time.perf_counter())
 
-    memory.write_stream([codes], iterations, start, candidates=candidates, follow=follow)
-    each = [1e6 * (last - first) / len(codes) for first, last in itertools.pairwise(ends)]
-    found = {"start": 1e6 * (ends[0] - begin) / len(codes), "first": each[0]}
-    found |= {"look": statistics.median(each[1:LOOKS]), "iteration": statistics.median(each[LOOKS:])}
+    start = memory.first_state(codes, "data", generator=torch.Generator(codes.device).manual_seed(1))
+    done(start)
+    memory.write_stream([codes], LOOKS + LATER, start, candidates=candidates, follow=lambda _, state: done(state))
+    return [last - first for first, last in itertools.pairwise(ends)]
+
+
+def times_of(memory: MixtureMemory, codes: Tensor, candidates: int, iterations: int) -> dict[str, float]:
+    """Microseconds a code."""
+    start, first, *others = (1e6 * seconds / len(codes) for seconds in seconds_of(memory, codes, candidates))
+    look, later = statistics.median(others[: LOOKS - 1]), statistics.median(others[LOOKS - 1 :])
+    whole = start + first + sum(others[: LOOKS - 1]) + later * (iterations - LOOKS)
+    found = {"first": first, "look": look, "later": later, f"{iterations} iterations": whole}
     return {name: round(value, 3) for name, value in found.items()}
 
 
-def held_out(memory: MixtureMemory, codes: torch.Tensor, candidates: int, iterations: int) -> dict[str, float]:
+def held_out(memory: MixtureMemory, codes: Tensor, candidates: int, iterations: int) -> dict[str, float]:
     """Mean log density of new codes, in nats a code."""
     written, new = codes[:-NEW], codes[-NEW:]
-    random = torch.Generator(codes.device).manual_seed(1)
-    start = memory.first_state(written[: 4 * memory.clusters], "kmeans", generator=random)
+    start = memory.first_state(written, "data", generator=torch.Generator(codes.device).manual_seed(1))
     found = {}
     for name, count in {"all": None, "candidates": candidates}.items():
         state = memory.write_stream([written], iterations, start, candidates=count)
-        found[name] = round(float(memory.log_predictive(state, new).mean()), 4)
+        found[name] = round(float(memory.log_predictive(state, new).double().mean()), 4)
     return found | {"lost": round(found["all"] - found["candidates"], 4)}
+
+
+def projection(candidates: int, iterations: int, device: str) -> dict[str, float]:
+    """Hours of a write into ten billion numbers: seconds of an iteration are a line in the number of its codes."""
+    size, clusters, frames = PROJECTED["size"], 100_000, 100_000
+    memory = memory_of(size, 0, clusters, 0.15)
+    codes = curved_codes(frames, size, device)
+    few, many = (seconds_of(memory, part, candidates)[1:] for part in (codes[: frames // 2], codes))
+    many_clusters = PROJECTED["numbers"] // size
+    seconds = []
+    for half, whole in zip(few, many, strict=True):
+        each_code = 2 * (whole - half) / frames
+        each_cluster = max(whole - frames * each_code, 0.0) / clusters
+        seconds.append(each_code * PROJECTED["codes"] + each_cluster * many_clusters)
+    looks, later = sum(seconds[:LOOKS]), statistics.median(seconds[LOOKS:])
+    return {
+        "clusters": many_clusters,
+        "seconds of a later iteration": round(later, 1),
+        f"hours of {iterations} iterations": round((looks + later * (iterations - LOOKS)) / 3600, 3),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--frames", type=int, default=200_000)
     parser.add_argument("--clusters", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--size", type=int, default=16)
     parser.add_argument("--rows", type=int, nargs="+", default=[0])
-    parser.add_argument("--held-out-rows", type=int, nargs="*", default=[0, 2])
     parser.add_argument("--candidates", type=int, default=8)
     parser.add_argument("--iterations", type=int, default=12)
-    parser.add_argument("--timed-iterations", type=int, default=LOOKS + 2)
+    parser.add_argument("--held-out-rows", type=int, nargs="*", default=[0, 2])
     parser.add_argument("--held-out-clusters", type=int, default=1000)
     parser.add_argument("--held-out-frames", type=int, default=40_000)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--projected", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    cuda = arguments.device == "cuda"
+    device, candidates, iterations = arguments.device, arguments.candidates, arguments.iterations
     report: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {arguments.threads} threads",
+        "device": torch.cuda.get_device_name()
+        if device == "cuda"
+        else f"{platform.machine()}, {arguments.threads} threads",
         "settings": {name: value for name, value in vars(arguments).items() if name not in ("out", "device")},
         "microseconds a code": {},
         "nats a code": {},
     }
-    codes = curved_codes(max(arguments.frames, arguments.held_out_frames) + NEW, arguments.size, arguments.device)
+    codes = curved_codes(arguments.frames, arguments.size, device)
     for rows in arguments.rows:
+        noise_var = 0.15 if rows else 0.3
+        seconds_of(memory_of(arguments.size, rows, arguments.clusters[0], noise_var), codes, candidates)  # warms up
         times = {}
         for clusters in arguments.clusters:
-            memory = memory_of(arguments.size, rows, clusters)
-            part = codes[: arguments.frames]
-            times[clusters] = times_of(memory, part, arguments.candidates, arguments.timed_iterations)
-        first, last = arguments.clusters[0], arguments.clusters[-1]
-        ratio = round(times[last]["iteration"] / times[first]["iteration"], 2)
-        report["microseconds a code"][f"K={rows}"] = times | {f"H={last} over H={first}": ratio}
-    for rows in arguments.held_out_rows:
-        memory = memory_of(arguments.size, rows, arguments.held_out_clusters)
-        part = codes[-arguments.held_out_frames - NEW :]
-        report["nats a code"][f"K={rows}"] = held_out(memory, part, arguments.candidates, arguments.iterations)
+            memory = memory_of(arguments.size, rows, clusters, noise_var)
+            times[clusters] = times_of(memory, codes, candidates, iterations)
+        first, last = times[arguments.clusters[0]], times[arguments.clusters[-1]]
+        ratio = {name: round(last[name] / first[name], 2) for name in first}
+        report["microseconds a code"][f"K={rows}"] = times | {"most clusters over fewest": ratio}
+    for name, (codes_of, size, noise_var) in HELD_OUT.items():
+        codes = codes_of(arguments.held_out_frames + NEW, size, device)
+        for rows in arguments.held_out_rows:
+            memory = memory_of(size, rows, arguments.held_out_clusters, noise_var)
+            report["nats a code"][f"{name}, K={rows}"] = held_out(memory, codes, candidates, iterations)
+    if arguments.projected:
+        report["projected"] = projection(candidates, iterations, device)
     emit(report, arguments.out)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from memory.zoo import MEMORIES, Sizes, close, make_problem, normal, variances
-from vbmem.memory import GaussianMemory, MixtureMemory, neighbours, truncated
+from vbmem.memory import GaussianMemory, MixtureMemory, levels, neighbours, truncated
 from vbmem.memory.blocks import LocalPass
 from vbmem.memory.choice import DirichletChoice, WeightedChoice
 from vbmem.memory.engine import global_step
@@ -31,9 +31,10 @@ def with_noise(problem, noise):
 
 @pytest.fixture
 def searching(monkeypatch):
-    """Few anchors, cells and neighbours, and blocks of 8 frames, so that little is found at once."""
-    for name, value in {"NEIGHBOURS": 2, "ANCHORS": 1, "PROBES": 1, "BLOCK": 8}.items():
-        monkeypatch.setattr(neighbours, name, value)
+    """Few clusters on a level, cells and neighbours, and blocks of 8 frames, so that little is found at once."""
+    for name, value in {"NEIGHBOURS": 2, "TOP": 3, "FAN": 2, "PROBES": 1, "CHOICES": 2}.items():
+        monkeypatch.setattr(levels, name, value)
+    monkeypatch.setattr(neighbours, "BLOCK", 8)
     monkeypatch.setattr(truncated, "LOOKS", 1)
 
 

@@ -3,14 +3,14 @@
 Every code has a list of clusters. A search also looks at the neighbours of two of them, the best and another one, and
 at one cluster anywhere, and keeps the best of all: never worse than what was there before. The neighbours of a cluster
 are found in the same way, as the clusters that explain its location. So a search costs the same for any number of
-clusters. Where little is known, a code is first compared with a few clusters, the anchors, about as many as the square
-root of their number, and then with those in the cells of the best anchors.
+clusters. Where little is known, a code first looks at clusters from few to all; see `levels`.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,10 +18,9 @@ from torch import Tensor
 from vbmem.memory.blocks import BITS, Projection
 from vbmem.memory.threads import side_by_side
 
-NEIGHBOURS = 16  # of a cluster
-ANCHORS = 8  # times the square root of H: clusters that a new code is compared with
-PROBES = 4  # anchors whose cells it is then compared with
-BLOCK, DEVICE_BLOCK = 2**12, 2**15  # codes taken at a time, on the CPU and elsewhere
+R = TypeVar("R")
+
+BLOCK, DEVICE_BLOCK = 2**12, 2**17  # codes taken at a time, on the CPU and elsewhere
 ROOM, DEVICE_ROOM = 2**17, 2**26  # numbers of clusters' rows gathered at a time, on the CPU and elsewhere
 
 
@@ -45,29 +44,33 @@ class Clusters:
         return cls(projection.rows.movedim(-3, -2).contiguous(), projection.halved)
 
     def meet(self, codes: Tensor, lists: Tensor) -> Tensor:
-        """Codes [n, C] and the clusters in their lists, int64 [n, S], or in one list [S] for all: as `Found.met`."""
-        shared, listed = lists.ndim == 1, lists.shape[-1]
-        _, count, wide = self.rows.shape
-        size = max((ROOM if codes.is_cpu else DEVICE_ROOM) // (listed * count * (1 if shared else wide)), 32)
+        """Codes [n, C] and the clusters in their lists, int64 [n, S]: as `Found.met`."""
+        listed, (_, count, wide) = lists.shape[-1], self.rows.shape
         met = codes.new_empty(len(codes), listed, count)
-        for begin in range(0, len(codes), size):
-            part = codes[begin : begin + size]
-            z, here = with_one(part), met[begin : begin + size]
-            if shared:
-                here.copy_((z @ self.rows[lists].flatten(0, 1).mT).view_as(here))
-            else:
-                rows = self.rows.index_select(0, lists[begin : begin + size].flatten()).view(len(part), -1, wide)
-                here.copy_(torch.bmm(rows, z.unsqueeze(-1)).view_as(here))
-            if self.halved is None:
-                continue
-            if shared:
-                here[..., -1] += part.square() @ self.halved[lists].mT
-            else:
-                halved = self.halved.index_select(0, lists[begin : begin + size].flatten()).view(len(part), listed, -1)
-                here[..., -1] += torch.bmm(halved, part.square().unsqueeze(-1)).squeeze(-1)
-        if count > 1:
-            met[..., -1] += 0.5 * BITS * met[..., :-1].square().sum(-1)
+        for part in _parts(codes, listed * count * wide):
+            z, here, chosen = codes[part], met[part], lists[part].flatten()
+            rows = self.rows.index_select(0, chosen).view(len(z), -1, wide)
+            here.copy_(torch.bmm(rows, with_one(z).unsqueeze(-1)).view_as(here))
+            if self.halved is not None:
+                halved = self.halved.index_select(0, chosen).view(len(z), listed, -1)
+                here[..., -1] += torch.bmm(halved, z.square().unsqueeze(-1)).squeeze(-1)
+        met[..., -1] += 0.5 * BITS * met[..., :-1].square().sum(-1)
         return met
+
+    def best_of(self, codes: Tensor, chosen: Tensor, count: int) -> Tensor:
+        """The best so many of the chosen clusters, int64 [S], which are the same for all codes [n, C]: [n, count]."""
+        rows = self.rows[chosen].movedim(1, 0).flatten(0, 1)  # [(K + 1) S, C + 1]
+        halved = None if self.halved is None else self.halved[chosen]
+        found = []
+        for part in _parts(codes, len(rows)):
+            z = codes[part]
+            *v, score = (with_one(z) @ rows.mT).view(len(z), -1, len(chosen)).unbind(1)
+            for weight in v:
+                score.addcmul_(weight, weight, value=0.5 * BITS)
+            if halved is not None:
+                score = score + z.square() @ halved.mT
+            found.append(chosen[score.topk(count, dim=-1).indices])
+        return torch.cat(found)
 
     def best(self, codes: Tensor, lists: Tensor, count: int, but: Tensor | None = None) -> Found:
         """The best so many of the clusters in the lists [n, S], each once, for every code [n, C]; `but` [n] never."""
@@ -98,64 +101,25 @@ class Clusters:
         return self.best(codes, torch.cat([known, near, anywhere], -1), known.shape[-1], but)
 
 
-@dataclass(frozen=True)
-class Cells:
-    """A first look at many clusters: some of them are anchors, and every cluster is in the cells of those that explain
-    its location best."""
-
-    clusters: Clusters
-    anchors: Tensor  # int64 [r]
-    members: Tensor  # int64 [r, l], the anchor itself where a cell is not full
-
-    @classmethod
-    def of(cls, clusters: Clusters, locations: Tensor, least: int) -> Cells:
-        """Of clusters at these locations [H, C], for finding at `least` so many clusters, or NEIGHBOURS."""
-        count = len(locations)
-        few = min(max(math.isqrt(ANCHORS**2 * count), least, NEIGHBOURS + 1), count)
-        anchors = torch.arange(few, device=locations.device) * count // few
-
-        def chosen(block: slice) -> Tensor:
-            return clusters.meet(locations[block], anchors)[..., -1].topk(min(2, few), dim=-1).indices
-
-        choices = torch.cat(list(side_by_side(chosen, blocks_of(locations))))  # [H, 2]
-        room = 2 * math.ceil(count / few) + 2
-        cell = choices.mT.flatten()  # first choices before second ones
-        order = cell.argsort(stable=True)
-        counts = cell.bincount(minlength=few)
-        place = torch.arange(len(cell), device=cell.device) - (counts.cumsum(0) - counts)[cell[order]]
-        fits = place < room
-        members = anchors.unsqueeze(-1).repeat(1, room)
-        members[cell[order][fits], place[fits]] = order[fits] % count
-        return cls(clusters, anchors, members)
-
-    def find(self, codes: Tensor, count: int, known: Tensor | None = None, but: Tensor | None = None) -> Found:
-        """So many clusters for codes [n, C]: the best of those in the cells and, as far as any are, of those that are
-        `known`, int64 [n, m]; `but` [n] never."""
-        most = min(max(PROBES, count + 1), len(self.anchors))
-        best = self.clusters.meet(codes, self.anchors)[..., -1].topk(most, dim=-1).indices
-        lists = [self.members[best[:, :PROBES]].flatten(1), self.anchors[best]]
-        return self.clusters.best(codes, torch.cat(lists if known is None else [*lists, known], -1), count, but)
-
-    def neighbours(self, locations: Tensor) -> Tensor:
-        """The clusters that explain each cluster's location [H, C] best, without itself: int64 [H, g]."""
-        own = torch.arange(len(locations), device=locations.device)
-        count = min(NEIGHBOURS, len(locations) - 1)
-
-        def found(block: slice) -> Tensor:
-            return self.find(locations[block], count, but=own[block]).clusters
-
-        return torch.cat(list(side_by_side(found, blocks_of(locations))))
-
-
 def follow(clusters: Clusters, locations: Tensor, neighbours: Tensor, salt: int) -> Tensor:
     """The neighbours [H, g] of clusters that have moved to the locations [H, C]: one search."""
     own = torch.arange(len(locations), device=locations.device)
     keys = random_keys(own, salt)
 
-    def found(block: slice) -> Tensor:
-        return clusters.search(locations[block], neighbours[block], neighbours, keys[block], own[block]).clusters
+    def found(part: slice) -> Tensor:
+        return clusters.search(locations[part], neighbours[part], neighbours, keys[part], own[part]).clusters
 
-    return torch.cat(list(side_by_side(found, blocks_of(locations))))
+    return in_parts(found, own)
+
+
+def in_parts(function: Callable[[slice], Tensor], items: Tensor) -> Tensor:
+    """The function of all items [n], so many at a time: [n, ..]."""
+    return torch.cat(list(each_part(function, blocks_of(items), items)))
+
+
+def each_part(function: Callable[[slice], R], parts: Sequence[slice], items: Tensor) -> Iterator[R]:
+    """The function of every part of the items, side by side where that helps."""
+    return side_by_side(function, parts) if items.is_cpu else map(function, parts)
 
 
 def blocks_of(codes: Tensor) -> list[slice]:
@@ -176,6 +140,12 @@ def random_keys(numbers: Tensor, salt: int) -> Tensor:
         keys = keys * factor
         keys = keys ^ ((keys >> 31) & 0x1FFFFFFFF)
     return keys & 0x7FFFFFFFFFFFFFFF
+
+
+def _parts(codes: Tensor, numbers: int) -> list[slice]:
+    """Codes [n, C], each of which takes so many numbers, in parts for which there is room."""
+    size = max((ROOM if codes.is_cpu else DEVICE_ROOM) // numbers, 32)
+    return [slice(begin, begin + size) for begin in range(0, len(codes), size)]
 
 
 def _top(lists: Tensor, met: Tensor, score: Tensor, count: int) -> Found:

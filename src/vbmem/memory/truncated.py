@@ -19,12 +19,12 @@ from torch.nn.functional import embedding_bag
 
 from vbmem.memory.blocks import LocalPass, Moments, Projection
 from vbmem.memory.choice import kl_of_assignments
-from vbmem.memory.neighbours import Cells, Clusters, blocks_of, follow, random_keys, with_one
+from vbmem.memory.levels import Levels
+from vbmem.memory.neighbours import Clusters, blocks_of, each_part, follow, random_keys, with_one
 from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Prior
-from vbmem.memory.threads import side_by_side
 
-LOOKS = 4  # iterations, in which clusters still move far, that look in cells as well as among neighbours
+LOOKS = 4  # iterations, in which clusters still move far, that look in levels as well as among neighbours
 SEEDED = 1024  # clusters up to which the start of a write is the same as without candidates
 BLOCKS = 8  # of frames, whose sums are kept until they are added up
 
@@ -65,19 +65,17 @@ class Candidates:
         """In the first pass, those of the next frames, int32 [.., n, m]."""
         self._fresh.append(found)
 
-    def near(self, episode: tuple[int, ...], clusters: Clusters, locations: Tensor) -> tuple[Tensor, Cells | None]:
+    def near(self, episode: tuple[int, ...], clusters: Clusters, locations: Tensor) -> tuple[Tensor, Levels | None]:
         """The neighbours of every cluster of an episode, as the locations [H, C] are now, int64 [H, g]; and, in the
-        first iterations, the cells of its clusters."""
-        cells, known = None, self._neighbours.get(episode)
+        first iterations, the levels of its clusters."""
+        levels, known = None, self._neighbours.get(episode)
         if self.iteration <= LOOKS:
-            cells = Cells.of(clusters, locations, self.size)
-        if known is not None:
-            found = follow(clusters, locations, known, self.iteration)
-        else:
-            assert cells is not None  # this is the first iteration
-            found = cells.neighbours(locations)
+            levels = Levels(clusters, locations, self.size, self.iteration)
+            known = levels.neighbours(known)
+        assert known is not None  # after the first iteration
+        found = follow(clusters, locations, known, self.iteration)
         self._neighbours[episode] = found
-        return found, cells
+        return found, levels
 
 
 def first_start(
@@ -185,7 +183,7 @@ class _Episode:
     projection: Projection
     clusters: Clusters
     neighbours: Tensor  # [H, g]
-    cells: Cells | None  # in the first iterations
+    levels: Levels | None  # in the first iterations
     moments: Moments  # to which the frames are added
     size: int  # m
     salt: int  # of random choices
@@ -196,7 +194,7 @@ class _Episode:
         blocks = blocks_of(frames.codes)
         for begin in range(0, len(blocks), BLOCKS):
             several = blocks[begin : begin + BLOCKS]
-            shares = side_by_side(lambda block: self.share(frames.part(block)), several)
+            shares = each_part(lambda block: self.share(frames.part(block)), several, frames.codes)
             for block, share in zip(several, shares, strict=True):
                 found[block] = share.candidates
                 self._sum(share)
@@ -207,17 +205,16 @@ class _Episode:
         """The best candidates of the frames, theta, and the sums over them that a global step needs."""
         codes, mask = frames.codes, frames.mask
         known = None if frames.known is None else frames.known.long()
-        if self.cells is not None:
-            known = self.cells.find(codes, self.size, known).clusters
+        if self.levels is not None:
+            known = self.levels.find(codes, self.size, known).clusters
         assert known is not None
         best = self.clusters.search(codes, known, self.neighbours, random_keys(frames.numbers, self.salt))
         *_, logarithm = best.met.unbind(-1)
         theta = (logarithm - logarithm.amax(-1, keepdim=True)).exp2()
         theta = theta * ((1 if mask is None else mask) / theta.sum(-1)).unsqueeze(-1)
         v = best.met[..., :-1]
-        order = best.clusters.flatten().argsort(stable=True)
-        clusters, counts = best.clusters.flatten()[order].unique_consecutive(return_counts=True)
-        frame, begins = order // self.size, counts.cumsum(0) - counts
+        clusters, order, begins = _in_bags(best.clusters.flatten(), len(self.neighbours))
+        frame = order // self.size
 
         def by_cluster(vectors: Tensor, weights: Tensor) -> Tensor:
             """sum_t of weights [n, m] times vectors [n, ?], for each of the clusters: [u, ?]."""
@@ -246,6 +243,17 @@ class _Episode:
         place = share.candidates.unsqueeze(-1).expand_as(means)
         kept.assignment[block] = torch.zeros_like(kept.assignment[block]).scatter(-1, share.candidates, share.theta)
         kept.weight_mean[block] = torch.zeros_like(kept.weight_mean[block]).scatter(-2, place, means)
+
+
+def _in_bags(clusters: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of clusters [n] of so many: which there are, each once, [u]; an order in which the same follow each other, [n];
+    and where in it each begins, [u]. On a device all are there, many with nothing, so that nothing waits for it."""
+    ordered, order = clusters.sort(stable=True)
+    if clusters.is_cpu:
+        present, counts = ordered.unique_consecutive(return_counts=True)
+        return present, order, counts.cumsum(0) - counts
+    present = torch.arange(count, device=clusters.device)
+    return present, order, torch.searchsorted(ordered, present)
 
 
 def _of(episode: tuple[int, ...], batch: torch.Size, tensor: Tensor, dims: int) -> Tensor:
