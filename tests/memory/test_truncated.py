@@ -32,7 +32,7 @@ def with_noise(problem, noise):
 @pytest.fixture
 def searching(monkeypatch):
     """Few clusters on a level, cells and neighbours, and blocks of 8 frames, so that little is found at once."""
-    for name, value in {"NEIGHBOURS": 2, "TOP": 3, "FAN": 2, "PROBES": 1, "CHOICES": 2}.items():
+    for name, value in {"NEIGHBOURS": 2, "TOP": 3, "FAN": 2, "CHOICES": 2}.items():
         monkeypatch.setattr(levels, name, value)
     monkeypatch.setattr(neighbours, "BLOCK", 8)
     monkeypatch.setattr(truncated, "LOOKS", 1)
@@ -93,7 +93,7 @@ def test_every_truncated_iteration_raises_the_bound_and_keeps_candidates_that_ar
 
 
 def test_a_search_looks_at_the_present_candidates_of_a_frame_and_keeps_the_best(searching):
-    problem = problem_of("mixture")
+    problem = problem_of("mixture", MANY._replace(clusters=60))
     candidates = Candidates(3)
     found = []
     for _ in range(2):

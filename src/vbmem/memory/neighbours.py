@@ -14,11 +14,13 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from vbmem.memory.blocks import BITS, Projection
 from vbmem.memory.threads import side_by_side
 
 R = TypeVar("R")
+Part = TypeVar("Part")
 
 BLOCK, DEVICE_BLOCK = 2**12, 2**17  # codes taken at a time, on the CPU and elsewhere
 ROOM, DEVICE_ROOM = 2**17, 2**26  # numbers of clusters' rows gathered at a time, on the CPU and elsewhere
@@ -36,12 +38,14 @@ class Found:
 class Clusters:
     """The clusters of one memory, without batch dimensions, as codes meet them; see `blocks.Projection`."""
 
-    rows: Tensor  # [H, K + 1, C + 1]  V_h, and below it e_h
-    halved: Tensor | None  # [H, C]
+    rows: Tensor  # [H + 1, K + 1, C + 1]  V_h, and below it e_h; the last stands for none, with log theta = -inf
+    halved: Tensor | None  # [H + 1, C]
 
     @classmethod
     def of(cls, projection: Projection) -> Clusters:
-        return cls(projection.rows.movedim(-3, -2).contiguous(), projection.halved)
+        rows, halved = pad(projection.rows.movedim(-3, -2), (0, 0, 0, 0, 0, 1)), projection.halved
+        rows[-1, -1, -1] = -torch.inf
+        return cls(rows, None if halved is None else pad(halved, (0, 0, 0, 1)))
 
     def meet(self, codes: Tensor, lists: Tensor) -> Tensor:
         """Codes [n, C] and the clusters in their lists, int64 [n, S]: as `Found.met`."""
@@ -50,10 +54,10 @@ class Clusters:
         for part in _parts(codes, listed * count * wide):
             z, here, chosen = codes[part], met[part], lists[part].flatten()
             rows = self.rows.index_select(0, chosen).view(len(z), -1, wide)
-            here.copy_(torch.bmm(rows, with_one(z).unsqueeze(-1)).view_as(here))
+            here.copy_(torch.bmm(with_one(z).unsqueeze(1), rows.mT).view_as(here))  # much faster than rows times z~
             if self.halved is not None:
                 halved = self.halved.index_select(0, chosen).view(len(z), listed, -1)
-                here[..., -1] += torch.bmm(halved, z.square().unsqueeze(-1)).squeeze(-1)
+                here[..., -1] += torch.bmm(z.square().unsqueeze(1), halved.mT).squeeze(1)
         met[..., -1] += 0.5 * BITS * met[..., :-1].square().sum(-1)
         return met
 
@@ -72,6 +76,10 @@ class Clusters:
             found.append(chosen[score.topk(count, dim=-1).indices])
         return torch.cat(found)
 
+    def best_different(self, codes: Tensor, lists: Tensor, count: int) -> Tensor:
+        """The best so many of the clusters in the lists, int64 [n, S], all different, for codes [n, C]: [n, count]."""
+        return lists.gather(-1, self.meet(codes, lists)[..., -1].topk(count, dim=-1).indices)
+
     def best(self, codes: Tensor, lists: Tensor, count: int, but: Tensor | None = None) -> Found:
         """The best so many of the clusters in the lists [n, S], each once, for every code [n, C]; `but` [n] never."""
         lists = lists.sort(-1).values
@@ -83,13 +91,14 @@ class Clusters:
         return _top(lists, met, met[..., -1].masked_fill(out, -torch.inf), count)
 
     def search(
-        self, codes: Tensor, known: Tensor, neighbours: Tensor, keys: Tensor, but: Tensor | None = None
+        self, codes: Tensor, known: Tensor, count: int, neighbours: Tensor, keys: Tensor, but: Tensor | None = None
     ) -> Found:
-        """As good as the clusters that are `known` [n, m], or better: one search for every code [n, C].
+        """As good as the best of the clusters that are `known` [n, m], or better: one search for every code [n, C].
 
         Args:
             codes: [n, C].
-            known: int64 [n, m], the best first.
+            known: int64 [n, m], the best first; some may be there twice.
+            count: how many to keep.
             neighbours: int64 [H, g], of every cluster.
             keys: random whole numbers, int64 [n].
             but: int64 [n], clusters that are not to be found.
@@ -97,35 +106,35 @@ class Clusters:
         others = max(known.shape[-1] - 1, 1)
         other = known.gather(-1, (keys % others + 1).clamp_max(known.shape[-1] - 1).unsqueeze(-1))
         near = neighbours[torch.cat([known[:, :1], other], -1)].flatten(1)
-        anywhere = (keys // others % len(self.rows)).unsqueeze(-1)
-        return self.best(codes, torch.cat([known, near, anywhere], -1), known.shape[-1], but)
+        anywhere = (keys // others % len(neighbours)).unsqueeze(-1)
+        return self.best(codes, torch.cat([known, near, anywhere], -1), count, but)
 
 
 def follow(clusters: Clusters, locations: Tensor, neighbours: Tensor, salt: int) -> Tensor:
     """The neighbours [H, g] of clusters that have moved to the locations [H, C]: one search."""
     own = torch.arange(len(locations), device=locations.device)
-    keys = random_keys(own, salt)
+    keys, count = random_keys(own, salt), neighbours.shape[-1]
 
     def found(part: slice) -> Tensor:
-        return clusters.search(locations[part], neighbours[part], neighbours, keys[part], own[part]).clusters
+        return clusters.search(locations[part], neighbours[part], count, neighbours, keys[part], own[part]).clusters
 
     return in_parts(found, own)
 
 
 def in_parts(function: Callable[[slice], Tensor], items: Tensor) -> Tensor:
     """The function of all items [n], so many at a time: [n, ..]."""
-    return torch.cat(list(each_part(function, blocks_of(items), items)))
+    size = block_size(items)
+    return torch.cat(list(each_part(function, [slice(i, i + size) for i in range(0, len(items), size)], items)))
 
 
-def each_part(function: Callable[[slice], R], parts: Sequence[slice], items: Tensor) -> Iterator[R]:
+def each_part(function: Callable[[Part], R], parts: Sequence[Part], items: Tensor) -> Iterator[R]:
     """The function of every part of the items, side by side where that helps."""
     return side_by_side(function, parts) if items.is_cpu else map(function, parts)
 
 
-def blocks_of(codes: Tensor) -> list[slice]:
-    """Codes [n, C] in parts that are taken one at a time, or side by side."""
-    size = BLOCK if codes.is_cpu else DEVICE_BLOCK
-    return [slice(begin, begin + size) for begin in range(0, len(codes), size)]
+def block_size(items: Tensor) -> int:
+    """How many of the items are taken at a time."""
+    return BLOCK if items.is_cpu else DEVICE_BLOCK
 
 
 def with_one(codes: Tensor) -> Tensor:

@@ -20,11 +20,11 @@ from torch.nn.functional import embedding_bag
 from vbmem.memory.blocks import LocalPass, Moments, Projection
 from vbmem.memory.choice import kl_of_assignments
 from vbmem.memory.levels import Levels
-from vbmem.memory.neighbours import Clusters, blocks_of, each_part, follow, random_keys, with_one
+from vbmem.memory.neighbours import Clusters, block_size, each_part, follow, random_keys, with_one
 from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Prior
 
-LOOKS = 4  # iterations, in which clusters still move far, that look in levels as well as among neighbours
+LOOKS = 2  # iterations, in which clusters still move far, that look on levels as well as among neighbours
 SEEDED = 1024  # clusters up to which the start of a write is the same as without candidates
 BLOCKS = 8  # of frames, whose sums are kept until they are added up
 
@@ -71,8 +71,8 @@ class Candidates:
         levels, known = None, self._neighbours.get(episode)
         if self.iteration <= LOOKS:
             levels = Levels(clusters, locations, self.size, self.iteration)
-            known = levels.neighbours(known)
-        assert known is not None  # after the first iteration
+            known = levels.neighbours() if known is None else known
+        assert known is not None  # as of the first iteration
         found = follow(clusters, locations, known, self.iteration)
         self._neighbours[episode] = found
         return found, levels
@@ -158,9 +158,14 @@ class _Frames:
     known: Tensor | None  # [n, m]
     numbers: Tensor  # [n]
 
-    def part(self, block: slice) -> _Frames:
-        mask, known = (None if tensor is None else tensor[block] for tensor in (self.mask, self.known))
-        return replace(self, codes=self.codes[block], mask=mask, known=known, numbers=self.numbers[block])
+    def some(self, places: Tensor) -> _Frames:
+        mask, known = (None if tensor is None else tensor[places] for tensor in (self.mask, self.known))
+        return replace(self, codes=self.codes[places], mask=mask, known=known, numbers=self.numbers[places])
+
+    def in_order(self) -> Tensor:
+        """Places of the frames, int64 [n], those with the same best cluster together, since what they meet is then in
+        the cache."""
+        return self.numbers - self.numbers[:1] if self.known is None else self.known[:, 0].argsort(stable=True)
 
 
 @dataclass(frozen=True)
@@ -191,24 +196,25 @@ class _Episode:
 
     def add(self, frames: _Frames, found: Tensor, kept: Addresses | None) -> None:
         """More frames; their candidates [n, m], and their addresses if they are kept, are filled in."""
-        blocks = blocks_of(frames.codes)
+        blocks = frames.in_order().split(block_size(frames.codes))
         for begin in range(0, len(blocks), BLOCKS):
             several = blocks[begin : begin + BLOCKS]
-            shares = each_part(lambda block: self.share(frames.part(block)), several, frames.codes)
-            for block, share in zip(several, shares, strict=True):
-                found[block] = share.candidates
+            shares = each_part(lambda places: self.share(frames.some(places)), several, frames.codes)
+            for places, share in zip(several, shares, strict=True):
+                found[places] = share.candidates.int()
                 self._sum(share)
                 if kept is not None:
-                    self._fill(kept, block, share)
+                    self._fill(kept, places, share)
 
     def share(self, frames: _Frames) -> _Share:
         """The best candidates of the frames, theta, and the sums over them that a global step needs."""
         codes, mask = frames.codes, frames.mask
         known = None if frames.known is None else frames.known.long()
         if self.levels is not None:
-            known = self.levels.find(codes, self.size, known).clusters
+            looked = self.levels.find(codes, self.size)
+            known = looked if known is None else torch.cat([looked, known], -1)
         assert known is not None
-        best = self.clusters.search(codes, known, self.neighbours, random_keys(frames.numbers, self.salt))
+        best = self.clusters.search(codes, known, self.size, self.neighbours, random_keys(frames.numbers, self.salt))
         *_, logarithm = best.met.unbind(-1)
         theta = (logarithm - logarithm.amax(-1, keepdim=True)).exp2()
         theta = theta * ((1 if mask is None else mask) / theta.sum(-1)).unsqueeze(-1)
@@ -237,12 +243,12 @@ class _Episode:
             self.moments.code_square.index_add_(0, share.clusters, share.squares.double())
         self.moments.kl_assignments.add_(share.kl_assignments)
 
-    def _fill(self, kept: Addresses, block: slice, share: _Share) -> None:
+    def _fill(self, kept: Addresses, frames: Tensor, share: _Share) -> None:
         """Clusters that are not candidates have theta = 0 and, as good as any, weights of 0."""
         means = (self.projection.back[share.candidates] @ share.weights.unsqueeze(-1)).squeeze(-1)
         place = share.candidates.unsqueeze(-1).expand_as(means)
-        kept.assignment[block] = torch.zeros_like(kept.assignment[block]).scatter(-1, share.candidates, share.theta)
-        kept.weight_mean[block] = torch.zeros_like(kept.weight_mean[block]).scatter(-2, place, means)
+        kept.assignment[frames] = torch.zeros_like(kept.assignment[frames]).scatter(-1, share.candidates, share.theta)
+        kept.weight_mean[frames] = torch.zeros_like(kept.weight_mean[frames]).scatter(-2, place, means)
 
 
 def _in_bags(clusters: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
