@@ -1,11 +1,11 @@
 """What few candidates a frame cost by the number of clusters, and what they lose against all clusters.
 
-    python benchmarks/truncated.py [--device cpu|cuda] [--frames 200000] [--clusters 1000 10000 100000] [--size 16]
+    python benchmarks/truncated.py [--device cpu|cuda] [--frames 1000000] [--clusters 1000 10000 100000] [--size 16]
         [--rows 0] [--candidates 8] [--iterations 12] [--held-out-clusters 1000] [--held-out-frames 40000]
         [--projected] [--threads 2] [--out FILE.json]
 
-Codes are float32. Times are microseconds a code: of the first iteration, of one of the next few, which also look at
-clusters on levels, of a later one, and of as many iterations as asked for together, the start, at random frames,
+Codes are float32. Times are microseconds a code: of the first iteration, of the other one that also looks at
+clusters on levels, of one that does not, and of as many iterations as asked for together, the start, at random frames,
 included. What is lost is the difference of the mean log density of new codes, in nats a code, between a write with all
 clusters and one with candidates, from the same start, with as many iterations, on three problems. With `--projected` a
 write of 100 million codes of 3,072 numbers into memories of ten billion (H C) is projected from iterations with 100,000
@@ -31,7 +31,7 @@ from vbmem.memory.state import MemoryState
 from vbmem.memory.truncated import LOOKS
 
 NEW = 4000  # codes that were not written
-LATER = 3  # iterations after those that look
+LATER = 2  # iterations after those that look
 PROJECTED = {"numbers": 10**10, "codes": 10**8, "size": 3072}  # of what was published: images of 32 x 32 x 3
 
 
@@ -72,7 +72,7 @@ def memory_of(size: int, rows: int, clusters: int, noise_var: float) -> MixtureM
 
 
 def seconds_of(memory: MixtureMemory, codes: Tensor, candidates: int) -> list[float]:
-    """Of the start, and of LOOKS + LATER iterations."""
+    """Of the start, and of each iteration up to LATER after the last look."""
     ends = [time.perf_counter()]
 
     def done(state: MemoryState) -> None:
@@ -81,17 +81,23 @@ def seconds_of(memory: MixtureMemory, codes: Tensor, candidates: int) -> list[fl
 
     start = memory.first_state(codes, "data", generator=torch.Generator(codes.device).manual_seed(1))
     done(start)
-    memory.write_stream([codes], LOOKS + LATER, start, candidates=candidates, follow=lambda _, state: done(state))
+    memory.write_stream([codes], LOOKS[-1] + LATER, start, candidates=candidates, follow=lambda _, state: done(state))
     return [last - first for first, last in itertools.pairwise(ends)]
 
 
 def times_of(memory: MixtureMemory, codes: Tensor, candidates: int, iterations: int) -> dict[str, float]:
     """Microseconds a code."""
-    start, first, *others = (1e6 * seconds / len(codes) for seconds in seconds_of(memory, codes, candidates))
-    look, later = statistics.median(others[: LOOKS - 1]), statistics.median(others[LOOKS - 1 :])
-    whole = start + first + sum(others[: LOOKS - 1]) + later * (iterations - LOOKS)
-    found = {"first": first, "look": look, "later": later, f"{iterations} iterations": whole}
+    start, *each = (1e6 * seconds / len(codes) for seconds in seconds_of(memory, codes, candidates))
+    looks, later = _split(each)
+    whole = start + sum(looks) + later * (iterations - len(looks))
+    found = {"first": looks[0], "look": looks[-1], "later": later, f"{iterations} iterations": whole}
     return {name: round(value, 3) for name, value in found.items()}
+
+
+def _split(each: list[float]) -> tuple[list[float], float]:
+    """Of iterations, those that look, and the median of the others."""
+    looks = [each[number - 1] for number in LOOKS]
+    return looks, statistics.median(value for number, value in enumerate(each, 1) if number not in LOOKS)
 
 
 def held_out(memory: MixtureMemory, codes: Tensor, candidates: int, iterations: int) -> dict[str, float]:
@@ -117,18 +123,18 @@ def projection(candidates: int, iterations: int, device: str) -> dict[str, float
         each_code = 2 * (whole - half) / frames
         each_cluster = max(whole - frames * each_code, 0.0) / clusters
         seconds.append(each_code * PROJECTED["codes"] + each_cluster * many_clusters)
-    looks, later = sum(seconds[:LOOKS]), statistics.median(seconds[LOOKS:])
+    looks, later = _split(seconds)
     return {
         "clusters": many_clusters,
         "seconds of a later iteration": round(later, 1),
-        f"hours of {iterations} iterations": round((looks + later * (iterations - LOOKS)) / 3600, 3),
+        f"hours of {iterations} iterations": round((sum(looks) + later * (iterations - len(looks))) / 3600, 3),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--frames", type=int, default=200_000)
+    parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--clusters", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--size", type=int, default=16)
     parser.add_argument("--rows", type=int, nargs="+", default=[0])

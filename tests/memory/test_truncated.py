@@ -35,7 +35,7 @@ def searching(monkeypatch):
     for name, value in {"NEIGHBOURS": 2, "TOP": 3, "FAN": 2, "CHOICES": 2}.items():
         monkeypatch.setattr(levels, name, value)
     monkeypatch.setattr(neighbours, "BLOCK", 8)
-    monkeypatch.setattr(truncated, "LOOKS", 1)
+    monkeypatch.setattr(truncated, "LOOKS", (1,))
 
 
 def lists_of(candidates):

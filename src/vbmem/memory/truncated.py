@@ -24,7 +24,7 @@ from vbmem.memory.neighbours import Clusters, block_size, each_part, follow, ran
 from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Prior
 
-LOOKS = 2  # iterations, in which clusters still move far, that look on levels as well as among neighbours
+LOOKS = 1, 3  # iterations, before clusters are settled, that look on levels as well as among neighbours
 SEEDED = 1024  # clusters up to which the start of a write is the same as without candidates
 BLOCKS = 8  # of frames, whose sums are kept until they are added up
 
@@ -69,7 +69,7 @@ class Candidates:
         """The neighbours of every cluster of an episode, as the locations [H, C] are now, int64 [H, g]; and, in the
         first iterations, the levels of its clusters."""
         levels, known = None, self._neighbours.get(episode)
-        if self.iteration <= LOOKS:
+        if self.iteration in LOOKS:
             levels = Levels(clusters, locations, self.size, self.iteration)
             known = levels.neighbours() if known is None else known
         assert known is not None  # as of the first iteration

@@ -82,7 +82,7 @@ class VariationalMemory(SteppingMemory):
                 where rows and location are joint, outside of training.
             gradient_iterations: differentiate through the last so many steps only; by default through all.
             candidates: compare each frame with so many clusters only, and look for better ones among their neighbours
-                (see `truncated`), so that all but the first two iterations take about as long for any number of
+                (see `truncated`), so that all but two early iterations take about as long for any number of
                 clusters; without gradients. With as many as there are clusters, or by default, with all. More than a
                 thousand clusters then start at random frames, unless another start is given.
 
