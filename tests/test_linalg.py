@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from vbmem import linalg
 from vbmem.errors import NonFiniteError, NotPositiveDefiniteError, NumericalError
-from vbmem.linalg import cholesky, common_basis, inverse_and_logdet
+from vbmem.linalg import cholesky, common_basis, eigh, inverse_and_logdet
 
 guarded = pytest.mark.parametrize("function", [inverse_and_logdet, cholesky])
 
@@ -31,6 +31,14 @@ def test_inverse_log_det_and_factor_are_numpys(batch, size):
     np.testing.assert_allclose(
         cholesky(matrix, "A").numpy(), np.linalg.cholesky(matrix.numpy()), rtol=1e-10, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("batch", [(), (4,), (3, 5), (0,)])
+def test_eigenvectors_are_those_of_every_matrix_however_many_these_are(batch, monkeypatch):
+    monkeypatch.setattr(linalg, "AT_ONCE", 4)
+    matrix = positive_definite(root(*batch))
+    for found, expected in zip(eigh(matrix), torch.linalg.eigh(matrix), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_inverse_is_symmetric_to_the_bit():

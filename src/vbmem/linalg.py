@@ -13,7 +13,8 @@ from vbmem.errors import NonFiniteError, NotPositiveDefiniteError
 
 JITTER_TRIES = 3
 SPELLED_OUT = 8  # rows up to which a compiled product is a sum of products
-LARGEST = 64  # rows of a matrix that fits the registers of one program of vbmem.kernels
+AT_ONCE = 2**14  # matrices whose eigenvectors are found at a time; cuSOLVER fails at 100,000
+LARGEST = 64  # rows of a matrix that fits the registers of one program of vbmem.kernels.inverses
 
 
 def inverse_and_logdet(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
@@ -47,6 +48,16 @@ def cholesky(matrix: Tensor, name: str) -> Tensor:
     return factor if healthy else _jittered_cholesky(matrix, factor, info, name)
 
 
+def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues [.., K], the least first, and eigenvectors [.., K, K] of symmetric matrices, however many."""
+    if matrix.shape[:-2].numel() <= AT_ONCE:
+        values, vectors = torch.linalg.eigh(matrix)
+        return values, vectors
+    parts = [torch.linalg.eigh(part) for part in matrix.flatten(0, -3).split(AT_ONCE)]
+    values, vectors = (torch.cat(found) for found in zip(*parts, strict=True))
+    return values.reshape(matrix.shape[:-1]), vectors.reshape(matrix.shape)
+
+
 def common_basis(metric: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """V and e with V'AV = I and V'BV = diag(e), and log det A: A positive definite, B symmetric, both [.., K, K].
 
@@ -68,7 +79,7 @@ class _Eigh(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        values, vectors = torch.linalg.eigh(0.5 * (matrix + matrix.mT))
+        values, vectors = eigh(0.5 * (matrix + matrix.mT))
         ctx.save_for_backward(values, vectors)
         return values, vectors
 
@@ -92,7 +103,7 @@ def may_wait(tensor: Tensor) -> bool:
 
 def _invert(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if matrix.is_cuda and matrix.shape[-1] <= LARGEST:
-        from vbmem.kernels import sweep_inverse
+        from vbmem.kernels.inverses import sweep_inverse
 
         return sweep_inverse(matrix)
     if matrix.is_cuda:
@@ -117,7 +128,7 @@ def _(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("vbmem::inverse_gradient", mutates_args=())
 def _inverse_gradient(inverse: Tensor, grad_inverse: Tensor, grad_logdet: Tensor | None) -> Tensor:
-    from vbmem.kernels import inverse_gradient
+    from vbmem.kernels.inverses import inverse_gradient
 
     return inverse_gradient(inverse, grad_inverse, grad_logdet)
 

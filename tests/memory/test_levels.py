@@ -5,9 +5,9 @@ import torch
 
 from memory.zoo import normal, variances
 from vbmem.memory import MixtureMemory, levels
-from vbmem.memory.blocks import Projection
 from vbmem.memory.levels import Levels
 from vbmem.memory.neighbours import Clusters
+from vbmem.memory.projection import Projection
 
 CLUSTERS, SIZE = 200, 4
 CODES = normal(50, SIZE, seed=1)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vbmem.linalg import cholesky, inverse_and_logdet
+from vbmem.linalg import cholesky, eigh, inverse_and_logdet
 from vbmem.memory.state import MemoryState, Prior, Statistics, below
 
 
@@ -71,7 +71,7 @@ def best_rotation(outer: Tensor, gram: Tensor, surplus: Tensor, row_var: Tensor)
     positive root of y^2 / u_0 - d y - e = 0. Of all A the triangular one, which does not jump as eigenvectors do.
     """
     factor = cholesky(gram, "the second moments of the memory rows")
-    values, vectors = torch.linalg.eigh(factor.mT @ outer @ factor)
+    values, vectors = eigh(factor.mT @ outer @ factor)
     values, d, u = values.clamp_min(0), surplus.unsqueeze(-1), row_var.unsqueeze(-1)
     root = (d.square() + 4 * values / u).sqrt()
     tiny = torch.finfo(root.dtype).tiny
@@ -94,7 +94,7 @@ def principal_axes(state: MemoryState, prior: Prior) -> Tensor:
     rows, mean = state.rows, state.factor_mean
     gram = _second_moments(mean, state.factor_cov, prior)
     change = torch.eye(state.row_cov.shape[-1], dtype=gram.dtype, device=gram.device).expand_as(state.row_cov).clone()
-    change[..., :rows, :rows] = torch.linalg.eigh(gram)[1].flip(-1).mT
+    change[..., :rows, :rows] = eigh(gram)[1].flip(-1).mT
     return change
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vbmem.memory.neighbours import Clusters, in_parts
+from vbmem.memory.neighbours import Clusters, part_by_part
 
 NEIGHBOURS = 16  # of a cluster
 TOP = 2048  # clusters of the first level, at most
@@ -58,7 +58,7 @@ class Levels:
         """The clusters that explain each cluster's location best, without itself: int64 [H, g]."""
         own = torch.arange(len(self.locations), device=self.locations.device)
         count = min(NEIGHBOURS, len(self.locations) - 1)
-        return in_parts(lambda part: self.find(self.locations[part], count, own[part]), own)
+        return part_by_part(lambda part: self.find(self.locations[part], count, own[part]), own)
 
     def _on_level(self, size: int) -> Tensor:
         """So many clusters, spread over all, int64 [size]; those of a level are on all levels below."""
@@ -75,7 +75,7 @@ class Levels:
         one: its own, or the first with room of those that explain its location best."""
         size = self.sizes[-1]
         room = ROOM * -(-len(finer) // size)
-        choices = in_parts(lambda part: self.find(self.locations[finer[part]], CHOICES), finer)  # [n, c]
+        choices = part_by_part(lambda part: self.find(self.locations[finer[part]], CHOICES), finer)  # [n, c]
         coarse = self._on_level(size)
         # A row and a column more than there are cells and places, for those that have a cell and that find no room.
         members = torch.full((size + 1, room + 1), len(self.locations), device=finer.device)

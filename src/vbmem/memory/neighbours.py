@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from vbmem.memory.blocks import BITS, Projection
+from vbmem.memory.projection import BITS, Projection
 from vbmem.memory.threads import side_by_side
 
 R = TypeVar("R")
@@ -36,7 +36,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Clusters:
-    """The clusters of one memory, without batch dimensions, as codes meet them; see `blocks.Projection`."""
+    """The clusters of one memory, without batch dimensions, as codes meet them; see `projection.Projection`."""
 
     rows: Tensor  # [H + 1, K + 1, C + 1]  V_h, and below it e_h; the last stands for none, with log theta = -inf
     halved: Tensor | None  # [H + 1, C]
@@ -118,10 +118,10 @@ def follow(clusters: Clusters, locations: Tensor, neighbours: Tensor, salt: int)
     def found(part: slice) -> Tensor:
         return clusters.search(locations[part], neighbours[part], count, neighbours, keys[part], own[part]).clusters
 
-    return in_parts(found, own)
+    return part_by_part(found, own)
 
 
-def in_parts(function: Callable[[slice], Tensor], items: Tensor) -> Tensor:
+def part_by_part(function: Callable[[slice], Tensor], items: Tensor) -> Tensor:
     """The function of all items [n], so many at a time: [n, ..]."""
     size = block_size(items)
     return torch.cat(list(each_part(function, [slice(i, i + size) for i in range(0, len(items), size)], items)))

@@ -117,7 +117,7 @@ class MemoryState(TensorRecord):
 
     row_mean: Tensor  # [.., H, J, C]  R
     row_cov: Tensor  # [.., H, J, J]  U
-    located: bool = True
+    located: bool = True  # the last row is a location b_h
 
     @classmethod
     def of(cls, row_mean: Tensor, row_cov: Tensor, loc_mean: Tensor, loc_var: Tensor) -> MemoryState:
@@ -235,12 +235,12 @@ class Bound(TensorRecord):
     variance it is `kl_codes` = E KL(q(z) || p(z | y, Omega)), and log p(x | z) of the decoder is still to be added.
     """
 
-    log_likelihood: Tensor | None
-    kl_codes: Tensor | None
-    kl_assignments: Tensor
-    kl_weights: Tensor
-    kl_rows: Tensor
-    kl_locations: Tensor
+    log_likelihood: Tensor | None  # E log p(z | y, M), where codes are known exactly
+    kl_codes: Tensor | None  # E KL(q(z) || p(z | y, M)), where they are not
+    kl_assignments: Tensor  # KL(q(s) || p(s))
+    kl_weights: Tensor  # KL(q(w | s) || p(w))
+    kl_rows: Tensor  # KL(q(M) || p(M)) of the factor rows, joint ones given the locations
+    kl_locations: Tensor  # KL(q(b) || p(b))
 
     @property
     def total(self) -> Tensor:

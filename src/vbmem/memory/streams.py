@@ -15,6 +15,7 @@ from vbmem.memory.state import Record
 Chunks = Iterable[Tensor | np.ndarray] | Callable[[], Iterable[Tensor | np.ndarray]]
 
 CHUNK = 16384  # frames taken at a time from one big array
+CHUNK_ON_GPU = 2**17  # on which fewer would not keep it busy
 SEED_FRAMES = 4096  # frames of a stream among which its seeds are chosen
 NO_CHUNKS = "the stream holds no chunks; an episode needs at least one frame"
 RE_ITERABLE = "every iteration needs them all; give a list, an array, or a function that returns a fresh iterator"
@@ -96,7 +97,9 @@ class Stream:
 
     def _pass(self) -> Iterator[Tensor | np.ndarray]:
         if isinstance(self.chunks, Tensor | np.ndarray):
-            return (self.chunks[i : i + CHUNK] for i in range(0, len(self.chunks), CHUNK))
+            on_gpu = isinstance(self.chunks, Tensor) and self.chunks.is_cuda
+            size = CHUNK_ON_GPU if on_gpu else CHUNK
+            return (self.chunks[i : i + size] for i in range(0, len(self.chunks), size))
         passed = iter(self.chunks() if callable(self.chunks) else self.chunks)
         if passed is self.chunks:
             raise ValueError(f"chunks can be gone through only once, but {RE_ITERABLE}")

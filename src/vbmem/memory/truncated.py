@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from vbmem.memory.blocks import LocalPass, Moments, Projection
+from vbmem.memory.blocks import LocalPass
 from vbmem.memory.choice import kl_of_assignments
 from vbmem.memory.levels import Levels
 from vbmem.memory.neighbours import Clusters, block_size, each_part, follow, random_keys, with_one
+from vbmem.memory.projection import Moments, Projection
 from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Prior
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Self, cast
 import torch
 from torch import Tensor
 
-from vbmem.memory import engine, expansion, fitting
-from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks
+from vbmem.memory import engine, expansion, fitting, short
+from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks, in_parts
 from vbmem.memory.checks import check_size, warn_of_scale
 from vbmem.memory.choice import DirichletChoice
 from vbmem.memory.precision import full_precision, warn_of_strain
@@ -88,8 +88,8 @@ class VariationalMemory(SteppingMemory):
 
         Returns:
             The state, and the addresses of the last local step: H (K + 1) numbers a frame, which `write_stream` does
-            not keep. Beside them and the codes a long episode takes no memory that grows with it; on the CPU, and
-            without gradients, its frames are walked in blocks that stay in the cache.
+            not keep. Beside them and the codes a long episode takes no memory that grows with it: on the CPU, and
+            without gradients, its frames are walked in blocks that stay in the cache, on a GPU in fused kernels.
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
         if check_size("starts", starts) > 1:
@@ -131,6 +131,8 @@ class VariationalMemory(SteppingMemory):
         begin = LocalPass if candidates is None else candidates.local_pass
         alone = candidates is None and tol is None  # else episodes stop together, or share their candidates
         plain = alone and self._advance is engine.advance  # else they are compiled for all
+        if plain and short.pays(parts, state, prior):
+            return short.write(parts, state, prior, weights, steps, expand)
         groups = groups_of_episodes(parts, state, prior) if plain else []
         if len(groups) > 1:
 
@@ -144,7 +146,7 @@ class VariationalMemory(SteppingMemory):
         previous: Tensor | None = None
         for step in range(steps - 1):
             with torch.set_grad_enabled(torch.is_grad_enabled() and step >= constant):
-                if alone and not expand and not in_blocks(parts, state, prior):
+                if alone and not expand and not in_parts(parts, state, prior):
                     state = self._advance(parts, state, prior, weights)
                     continue
                 local, before = begin(state, prior, bounded=tol is not None), state

@@ -1,4 +1,4 @@
-"""Triton kernels. Imported only where there is a CUDA device."""
+"""Small inverses, one program each."""
 
 import torch
 import triton  # type: ignore[import-not-found]

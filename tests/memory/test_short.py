@@ -1,0 +1,65 @@
+"""Many short episodes in the fused kernels of a GPU are written as by the engine: every memory, noise and weight."""
+
+import os
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import get_args
+
+import pytest
+import torch
+
+from memory.zoo import Sizes, close, every_memory, make_problem, normal, variances
+from vbmem.memory import short
+from vbmem.memory.sized import Noise
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SHORT = Sizes(batch=(3,), frames=20, part_size=5, rows=2, clusters=3)
+KINDS = ["gaussian", "categorical", "shifted", "mixture", "mixture-factorised", "tree"]
+
+pytestmark = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="no GPU, and Triton is not interpreted")
+
+
+@pytest.fixture(autouse=True)
+def in_groups(monkeypatch):
+    """Two episodes of this size at a time, and always in the kernels."""
+    monkeypatch.setattr(short, "pays", lambda codes, *_: codes.dtype == torch.float32)
+    monkeypatch.setattr(short, "AT_A_TIME", 2 * (20 * 5 + 4 * 3 * 3 * 5))
+
+
+def assert_same(problem, mask=None):
+    codes, state = problem.codes.to(DEVICE), problem.state.to(DEVICE)
+    mask = None if mask is None else mask.to(DEVICE)
+    expected = problem.memory.write(codes, 3, state, mask)
+    rough = None if mask is None else mask.float()
+    found = problem.memory.write(codes.float(), 3, state.to(torch.float32), rough)
+    for mine, theirs in zip(found, expected, strict=True):
+        close(mine.to(torch.float64), theirs, rtol=1e-3, atol=1e-3)
+
+
+@every_memory
+@pytest.mark.parametrize("batch", [(3,), (1, 2)])
+def test_short_episodes_equal_the_engine(name, batch):
+    assert_same(make_problem(name, SHORT._replace(batch=batch)))
+
+
+@pytest.mark.parametrize("noise", get_args(Noise))
+@pytest.mark.parametrize("name", KINDS)
+def test_short_episodes_equal_the_engine_with_every_noise_and_weights_of_frames(name, noise):
+    problem = make_problem(name, SHORT)
+    shape = problem.memory.noise_shape(noise)
+    memory = problem.memory.with_scales(noise_var=variances(*shape, seed=9) if shape else torch.tensor(0.6))
+    mask = variances(*problem.codes.shape[:-1]) * (normal(*problem.codes.shape[:-1]) > -1)
+    assert_same(replace(problem, memory=memory), mask)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        Sizes(batch=(2,), frames=1, part_size=1, rows=1, clusters=1),
+        Sizes(batch=(2,), frames=70, part_size=40, rows=6, clusters=10),  # several tiles of frames and of features
+        Sizes(batch=(2,), frames=9, part_size=3, rows=12, clusters=5),
+    ],
+)
+def test_short_episodes_equal_the_engine_at_every_size(sizes):
+    assert_same(make_problem("mixture", sizes))
