@@ -68,6 +68,13 @@ def test_clusters_are_found_once_the_best_first_without_those_that_are_not_to_be
     assert (several.clusters.meet(CODES, found)[..., -1].diff() <= 0).all()
 
 
+def test_a_free_place_is_never_taken_for_a_cluster_however_unlikely_all_are(few):
+    several = levels_of(noise_var=1e-8)
+    rows = several.clusters.rows
+    rows[:-1, -1, -1] = -torch.inf
+    assert (several.find(CODES, 3) < CLUSTERS).all()
+
+
 def test_what_one_look_misses_another_sees(few):
     missed, wanted = [], exact(levels_of(), 3)
     seen = torch.zeros_like(wanted, dtype=torch.bool)

@@ -78,7 +78,10 @@ class Clusters:
 
     def best_different(self, codes: Tensor, lists: Tensor, count: int) -> Tensor:
         """The best so many of the clusters in the lists, int64 [n, S], all different, for codes [n, C]: [n, count]."""
-        return lists.gather(-1, self.meet(codes, lists)[..., -1].topk(count, dim=-1).indices)
+        score = self.meet(codes, lists)[..., -1]
+        # A cluster that is infinitely unlikely is still one, unlike a free place in a list.
+        score = score.clamp_min(torch.finfo(score.dtype).min).masked_fill(lists == len(self.rows) - 1, -torch.inf)
+        return lists.gather(-1, score.topk(count, dim=-1).indices)
 
     def best(self, codes: Tensor, lists: Tensor, count: int, but: Tensor | None = None) -> Found:
         """The best so many of the clusters in the lists [n, S], each once, for every code [n, C]; `but` [n] never."""
