@@ -23,7 +23,17 @@ LABEL_SIZE, LABEL_WIDTH = 12, 180  # height of the words beside and over picture
 
 
 def grid(frames: Tensor, columns: int, scale: int = 1, background: str = "white") -> Image.Image:
-    """Frames [N, channels, H, W] in [0, 1] row by row, each enlarged `scale` times."""
+    """Frames side by side, row by row.
+
+    Args:
+        frames: [N, channels, H, W] in [0, 1]; what is outside is cut off.
+        columns: frames in a row.
+        scale: screen pixels to a pixel of a frame.
+        background: the colour between them, by name, or `CLEAR`.
+
+    Returns:
+        The sheet.
+    """
     height, width = (side + MARGIN for side in frames.shape[-2:])
     rows = -(-len(frames) // columns)
     mode = "RGBA" if background == CLEAR else "RGB"
@@ -38,6 +48,14 @@ def labelled(sheet: Image.Image, rows: Sequence[str] = (), columns: Sequence[str
     """A sheet of pictures with a word before each of its rows and over each of its columns, on white.
 
     Words are cut to the room there is: of long ones the end is left, which tells files apart.
+
+    Args:
+        sheet: what `grid` made.
+        rows: a word for each row, or none at all.
+        columns: a word for each column, or none at all.
+
+    Returns:
+        A larger sheet, with the pictures at the right and below.
     """
     font, rows, columns = label_font(LABEL_SIZE), [*map(_printable, rows)], [*map(_printable, columns)]
     left = min(LABEL_WIDTH, max((math.ceil(font.getlength(row)) for row in rows), default=-LABEL_SIZE) + LABEL_SIZE)
@@ -108,6 +126,12 @@ def figure_png(figure: "Figure", dpi: int) -> bytes:
 
 
 def save_picture(image: Image.Image, path: Path) -> None:
+    """Leave a PNG file.
+
+    Args:
+        image: a sheet, for example.
+        path: the file, which is replaced only once the new one is complete.
+    """
     write_atomically(path, png(image))
 
 
@@ -116,6 +140,18 @@ def gif(frames: list[Image.Image], durations: list[int], colours: int = 256) -> 
     first, *others = [frame.quantize(colours) for frame in frames]
     options = {"save_all": True, "append_images": others, "duration": durations, "loop": 0}
     return _saved(first.save, format="GIF", **options)
+
+
+def save_animation(frames: list[Image.Image], durations: list[int], path: Path, colours: int = 256) -> None:
+    """Leave a GIF file that repeats.
+
+    Args:
+        frames: one after the other.
+        durations: of each, in milliseconds.
+        path: the file, which is replaced only once the new one is complete.
+        colours: that each frame has for itself.
+    """
+    write_atomically(path, gif(frames, durations, colours))
 
 
 def jpeg(image: Image.Image) -> bytes:

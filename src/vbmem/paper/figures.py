@@ -26,13 +26,12 @@ from torch import Tensor
 
 from vbmem.data.examples import draw_episode
 from vbmem.errors import ModelError
-from vbmem.files import write_atomically
 from vbmem.memory.written import WrittenMemory
 from vbmem.paper.metrics.neighbours import nearest
 from vbmem.pretrained.baseline import Baseline
 from vbmem.pretrained.directory import load_any
 from vbmem.pretrained.model import Model
-from vbmem.sheets import GAP, TITLE, figure_png, gif, grid, label_font, save_picture, titled, together
+from vbmem.sheets import GAP, TITLE, figure_png, grid, label_font, save_animation, save_picture, titled, together
 
 STEPS = 12  # of iterative reading
 PAIRS = 32  # of a new picture and the nearest written one
@@ -280,7 +279,7 @@ def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
 
 def _save(sheet: Sheet, path: Path) -> Path:
     if isinstance(sheet, list):
-        write_atomically(path, gif(sheet, [STEP_MS] * (len(sheet) - 1) + [LAST_MS], COLOURS))
+        save_animation(sheet, [STEP_MS] * (len(sheet) - 1) + [LAST_MS], path, COLOURS)
     else:
         save_picture(sheet, path)
     return path
