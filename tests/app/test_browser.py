@@ -166,6 +166,8 @@ def test_the_first_visit_shows_something_in_every_tab(page: Page, tmp_path: Path
     changes(first, lambda: slide(page, "#reads", "0"))
     slide(page, "#generated-size", "4")
     counts(page.locator("#clusters button"), 5)
+    slide(page, "#generated-size", "10")
+    counts(page.locator("#clusters button"), 11)
     with page.expect_download() as sheet:
         page.locator("#save-sheet").click()
     assert sheet.value.suggested_filename == "generated.png"
@@ -207,14 +209,14 @@ def test_the_first_visit_shows_something_in_every_tab(page: Page, tmp_path: Path
     photograph(page, "novelty")
 
     go(page, "Resize")
-    shows(page.locator("#curve"), "4 clusters")
+    shows(page.locator("#curve"), "10 clusters")
     counts(page.locator("#curve svg"), 2)
-    page.locator("#curve button").first.click()
-    shows(page.locator("#curve .hint").first, "Now: 12 clusters")
     photograph(page, "resize")
-    slide(page, "#size", "6")
+    slide(page, "#size", "3")
     page.locator("#resize").click()
-    shows(page.locator("#curve"), "6 clusters, 69 kB")
+    shows(page.locator("#curve .hint").first, "Now: 3 clusters")
+    page.get_by_role("button", name="Take 6 clusters: the nearest samples").click()
+    shows(page.locator("#curve .hint").first, "Now: 6 clusters, 69 kB")
     go(page, "Write")
     counts(page.locator("#memory tbody tr"), 6)
 

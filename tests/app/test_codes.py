@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from sklearn.decomposition import PCA
 
 from vbmem.app.codes import analyse, shown
 
@@ -32,6 +33,13 @@ def test_groups_are_found_and_what_is_unlike_them_is_new(codes: np.ndarray) -> N
     assert bool(analysis.new[120])
     assert int(analysis.new.sum()) < 12
     assert analysis.points.shape == (121, 2)
+
+
+@pytest.mark.parametrize("shape", [(30, 12), (12, 30)])
+def test_points_are_those_of_a_principal_component_analysis(shape: tuple[int, int]) -> None:
+    codes = SEED.normal(size=shape).astype(np.float32)
+    expected = PCA(2).fit_transform(codes)
+    np.testing.assert_allclose(analyse(codes, 2).points.abs().numpy(), np.abs(expected), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(10, 1), (10, 2), (11, 40)])

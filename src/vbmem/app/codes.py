@@ -70,9 +70,12 @@ def analyse(codes: Codes, clusters: int) -> Analysis:
 def _projected(codes: Tensor) -> Tensor:
     """Codes [T, C] along their first two principal components, [T, 2]."""
     centred = (codes - codes.mean(0)).double()
-    _, vectors = torch.linalg.eigh(centred.mT @ centred)
-    plane = centred @ vectors[:, -2:].flip(-1)
-    return torch.nn.functional.pad(plane, (0, 2 - plane.shape[1])).float()
+    if len(codes) < codes.shape[1]:  # the smaller of the two matrices with the same eigenvalues
+        values, vectors = torch.linalg.eigh(centred @ centred.mT)
+        plane = vectors[:, -2:] * values[-2:].clamp(min=0).sqrt()
+    else:
+        plane = centred @ torch.linalg.eigh(centred.mT @ centred).eigenvectors[:, -2:]
+    return torch.nn.functional.pad(plane.flip(-1), (0, 2 - plane.shape[1])).float()
 
 
 def tab(visit: gr.State) -> None:
