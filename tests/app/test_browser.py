@@ -357,6 +357,23 @@ def test_a_telephone_reaches_every_tab_and_shows_results_without_scrolling(page:
         is_narrow_enough(page)
 
 
+def test_plots_follow_the_colours_of_the_system(page: Page) -> None:
+    go(page, "Codes")
+    expect(page.locator("#codes svg")).to_be_visible(timeout=PATIENCE)
+    go(page, "Resize")
+    text = page.locator("#curve svg text").first
+    expect(text).to_be_visible(timeout=PATIENCE)
+    fills = []
+    looks: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for look in looks:
+        page.emulate_media(color_scheme=look)
+        page.wait_for_function("look => document.body.classList.contains('dark') == (look == 'dark')", arg=look)
+        shade = text.evaluate("element => getComputedStyle(element).fill")
+        point = page.locator("#codes circle").first.evaluate("element => getComputedStyle(element).fill")
+        fills.append([sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (shade, point)])
+    assert all(light < dark for light, dark in zip(*fills, strict=True))
+
+
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_there_is_no_serious_fault_in_accessibility(
     context: BrowserContext, server: Server, colours: Literal["light", "dark"]

@@ -1,10 +1,14 @@
 """What a visitor can do, without the page."""
 
+import base64
+import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from tiny import KINDS, OWN_MODELS, noise, tiny_model
 from vbmem.app import show
@@ -82,6 +86,15 @@ def test_recalling_a_written_picture_helps_against_noise(written: Session) -> No
     assert with_memory < alone < recall.error(recall.damaged)
     assert recall.nearest is not None
     assert torch.equal(recall.nearest, written.frames[7])
+
+
+def test_the_animation_begins_with_the_damaged_picture_and_ends(written: Session) -> None:
+    page = show.recalled(written, 3, 0.3, 0, 0)
+    contents = [base64.b64decode(found) for found in re.findall(r"data:image/png;base64,([^\"]+)", page)]
+    images = map(Image.open, map(io.BytesIO, contents))
+    lengths = [(getattr(image, "n_frames", 1), image.info.get("loop")) for image in images]
+    assert [found for found in lengths if found[0] > 1] == [(4, 5)]
+    assert "prefers-reduced-motion" in page
 
 
 def test_pixels_that_are_known_stay_as_they_are(written: Session) -> None:
