@@ -32,7 +32,7 @@ from vbmem.data.image_set import ImageSet
 from vbmem.progress import track
 
 FRAMES = 64
-STEPS = (1, 2, 4, 16)
+STEPS = (1, 2, 4)
 COUNTS = (1, 16, 64)  # pictures whose painting is timed
 console = Console(width=110)
 
