@@ -23,8 +23,10 @@ pytestmark = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="no 
 @pytest.fixture(autouse=True)
 def in_groups(monkeypatch):
     """Two episodes of this size at a time, and always in the kernels."""
-    monkeypatch.setattr(short, "pays", lambda codes, *_: codes.dtype == torch.float32)
-    monkeypatch.setattr(short, "AT_A_TIME", 2 * (20 * 5 + 4 * 3 * 3 * 5))
+    monkeypatch.setattr(
+        short, "pays", lambda codes, state, prior: codes.dtype == torch.float32 and short.suits(state, prior)
+    )
+    monkeypatch.setattr(short, "AT_A_TIME", 2 * short.numbers(20, 5, 3, 3, 1))
 
 
 def assert_same(problem, mask=None):
