@@ -65,3 +65,21 @@ def test_short_episodes_equal_the_engine_with_every_noise_and_weights_of_frames(
 )
 def test_short_episodes_equal_the_engine_at_every_size(sizes):
     assert_same(make_problem("mixture", sizes))
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "expected"),
+    [
+        ("mixture", Sizes(frames=64, part_size=200, rows=6, clusters=10), True),
+        ("mixture", Sizes(frames=100, part_size=64, rows=2, clusters=5), True),
+        ("mixture", Sizes(frames=100, part_size=32, rows=2, clusters=5), False),
+        ("mixture", Sizes(frames=40, part_size=64, rows=12, clusters=10), False),
+        ("mixture-factorised", Sizes(frames=64, part_size=200, rows=6, clusters=10), False),
+        ("gaussian", Sizes(frames=64, part_size=200, rows=6, clusters=10), False),
+    ],
+)
+def test_only_what_was_measured_to_be_quicker_leaves_the_engine(name, sizes, expected):
+    problem = make_problem(name, sizes)
+    codes = problem.memory.split(problem.codes)
+    frames, size = codes.shape[-2:]
+    assert short.measured(frames, size, problem.state, problem.memory.prior(codes)) is expected

@@ -9,28 +9,28 @@ import triton  # type: ignore[import-not-found]
 import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
-DEEPEST = 16  # rows of a cluster
-MOST_PRODUCTS = 2**15  # of a number of each of two rows with each other, for all pairs of rows of a cluster
-MOST_ROWS = 2**10  # of all clusters of an episode together
+DEEPEST = 8  # rows of a cluster
+MOST_PRODUCTS = 2**12  # of pairs of rows of a cluster, frame by frame, that one warp holds in its registers
+MOST_ROWS = 2**8  # of all clusters of an episode together
 TILE = 2**13  # numbers of an episode that a program assigns at a time
 BITS = tl.constexpr(1.4426950408889634)  # in a nat
 SWEEPS = tl.constexpr(6)  # of rotations, after which nothing is left beside the diagonal of up to 8 x 8 numbers
 
 
 def fits(rows: int, clusters: int, frames: int) -> bool:
-    """Whether K + 1 rows of H clusters, and T frames, do."""
+    """Whether K + 1 rows of H clusters, and T frames, do: where a cluster is the work of a single warp. Several wait
+    for each other in every step of an elimination, and took two to five times as long on an H200."""
     depth = _power(rows)
     few = depth <= DEEPEST and depth * _power(clusters) <= MOST_ROWS
     return few and depth**2 * _power(frames) <= MOST_PRODUCTS
 
 
-def assign(met: Tensor, counts: Tensor | None, warps: int = 4) -> Tensor:
+def assign(met: Tensor, counts: Tensor | None) -> Tensor:
     """theta v, and below it theta, of frames that meet clusters.
 
     Args:
         met: v, and below it e, [B, H, K + 1, T].
         counts: how much every frame counts, [B, T]; by default 1.
-        warps: of a program.
 
     Returns:
         [B, H, K + 1, T].
@@ -40,13 +40,13 @@ def assign(met: Tensor, counts: Tensor | None, warps: int = 4) -> Tensor:
     depth, across = _power(rows), _power(clusters)
     block = min(max(TILE // (depth * across), 1), _power(frames))
     _assign[(batch, triton.cdiv(frames, block))](
-        met, counts, weighted, frames, clusters, rows, depth, across, block, num_warps=warps
+        met, counts, weighted, frames, clusters, rows, depth, across, block, num_warps=4
     )
     return weighted
 
 
 def update(
-    weighted: Tensor, back: Tensor, precision: Tensor, scale: Tensor, located: bool, warps: int = 1
+    weighted: Tensor, back: Tensor, precision: Tensor, scale: Tensor, located: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The global step: A, U and S_ww.
 
@@ -56,7 +56,6 @@ def update(
         precision: U_0^-1, [B, H, J, J], of any strides.
         scale: s, [].
         located: the last row is a location.
-        warps: of a program, for 2^12 products of rows.
 
     Returns:
         A [B, H, K + 1, T], of which rows from J on are 0, U [B, H, J, J], and S_ww of w~ = (w, 1) even where there are
@@ -68,14 +67,12 @@ def update(
     row_cov = weighted.new_empty(batch, clusters, count, count)
     _update[(batch * clusters,)](
         weighted, back, precision, scale, coefficients, row_cov, outer, *precision.stride(), clusters, frames, rows,
-        count, _power(rows), _power(frames), num_warps=_warps(rows, frames, warps),
+        count, _power(rows), _power(frames), num_warps=1,
     )  # fmt: skip
     return coefficients, row_cov, outer
 
 
-def begin(
-    met: Tensor, gram: Tensor, log_prior: Tensor, offset: Tensor | None, located: bool, warps: int = 1
-) -> tuple[Tensor, Tensor]:
+def begin(met: Tensor, gram: Tensor, log_prior: Tensor, offset: Tensor | None, located: bool) -> tuple[Tensor, Tensor]:
     """Frames meet the memory that a write begins with.
 
     Args:
@@ -84,18 +81,17 @@ def begin(
         log_prior: log p(s) and all that depends neither on a frame nor on the memory, [B, H], of any strides.
         offset: what of log theta in bits depends on the frame and the cluster alone, [B, H, T], of any strides.
         located: the last row is a location.
-        warps: of a program, for 2^12 products of rows.
 
     Returns:
         v and below it e, [B, H, K + 1, T], and L'^-1 as `update` takes it.
     """
-    return _met(met, log_prior, offset, located, warps, gram=gram)
+    return _met(met, log_prior, offset, located, gram=gram)
 
 
 def meet(
     met: Tensor, coefficients: Tensor, row_cov: Tensor, outer: Tensor, known: Tensor, known_gram: Tensor,
     precision: Tensor, scale: Tensor, log_prior: Tensor, offset: Tensor | None, code_size: int, located: bool,
-    shift: bool, turn: bool, warps: int = 1,
+    shift: bool, turn: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Frames meet the memory of a global step, once this is moved and turned for the best bound.
 
@@ -114,17 +110,16 @@ def meet(
         located: the last row is a location.
         shift: move w (see `expansion.best_shift`).
         turn: rotate and scale w (see `expansion.best_rotation`).
-        warps: of a program, for 2^12 products of rows.
 
     Returns:
         As `begin`.
     """
     memory = coefficients, row_cov, outer, known, known_gram, precision, scale
-    return _met(met, log_prior, offset, located, warps, memory, code_size, shift, turn)
+    return _met(met, log_prior, offset, located, memory, code_size, shift, turn)
 
 
 def _met(
-    met: Tensor, log_prior: Tensor, offset: Tensor | None, located: bool, warps: int, memory: tuple[Tensor, ...] = (),
+    met: Tensor, log_prior: Tensor, offset: Tensor | None, located: bool, memory: tuple[Tensor, ...] = (),
     code_size: int = 0, shift: bool = False, turn: bool = False, gram: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     batch, clusters, rows, frames = met.shape
@@ -135,7 +130,7 @@ def _met(
     _meet[(batch * clusters,)](
         met, back, log_prior, offset, gram, *(memory or (None,) * 7), *log_prior.stride(), *offsets, *strides[0],
         *strides[1], *strides[2], clusters, code_size, frames, rows, rows - 1 + located, shift, turn, _power(rows),
-        _power(frames), num_warps=_warps(rows, frames, warps),
+        _power(frames), num_warps=1,
     )  # fmt: skip
     return met, back
 
@@ -143,10 +138,6 @@ def _met(
 def _power(number: int) -> int:
     power: int = triton.next_power_of_2(number)
     return power
-
-
-def _warps(rows: int, frames: int, warps: int) -> int:
-    return min(max(warps * _power(rows) ** 2 * _power(frames) // 2**12, 1), 8)
 
 
 @triton.jit
