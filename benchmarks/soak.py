@@ -54,22 +54,17 @@ class Soak:
             return
         actions = {
             "draw": lambda: visitor.act("draw", "click", "a temple", chance.randint(16, 128)),
-            "write": lambda: visitor.act("write", "click"),
-            "generate": lambda: visitor.act("generate", "click", "samples", chance.randint(8, 64)),
-            "recall": lambda: visitor.act("noise", "change", chance.randint(1, 6), chance.random(), 0, 0),
+            "generate": lambda: visitor.act("generate", "click", "samples", chance.randint(8, 64), 4),
+            "recall": lambda: visitor.act("noise", "input", chance.randint(1, 6), chance.random(), 0, 0),
             "resize": lambda: visitor.act("resize", "click", chance.randint(2, 24)),
             "judge": lambda: visitor.act("others", "upload", visitor.upload(self.picture)),
             "upload": lambda: visitor.act("files", "upload", visitor.upload(self.picture)),
         }
-        frequent = {"draw": 2, "write": 3, "generate": 6, "recall": 6, "resize": 1, "judge": 2, "upload": 2}
+        frequent = {"draw": 2, "generate": 6, "recall": 6, "resize": 1, "judge": 2, "upload": 2}
         self._measure("open the page", visitor.open)
-        written = True
         while time.monotonic() < until:
             action = chance.choices(list(frequent), list(frequent.values()))[0]
-            if not written and action not in ("draw", "upload"):
-                action = "write"
             self._measure(action, actions[action])
-            written = action not in ("draw", "upload")
             time.sleep(chance.expovariate(1 / self.pause) if self.pause else 0)
         visitor.close()
 

@@ -84,7 +84,7 @@ DATA: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 def main() -> None:
     OUT.mkdir(exist_ok=True)
     for name, memory in MEMORIES.items():
-        figure = Figure(figsize=(9, 3.3), dpi=150, layout="constrained")
+        figure = Figure(figsize=(5.6, 2.3), dpi=200, layout="constrained")
         for axes, (title, draw) in zip(
             figure.subplots(1, 3), DATA.items(), strict=True
         ):
@@ -112,21 +112,21 @@ def panel(axes: Axes, memory: Memory, codes: Tensor, title: str) -> None:
     axes.contourf(
         side, side, density, levels=levels[1:], colors=[DENSITY] * 2, alpha=0.25
     )
-    axes.scatter(*codes.T, s=5, color=DOTS, linewidths=0)
-    for place, row in marks(memory, state.loc_mean, state.row_mean):
+    axes.scatter(*codes.T, s=2.5, color=DOTS, linewidths=0)
+    for place, row in marks(memory, state.loc_mean, state.factor_mean):
         if row is None:
-            axes.plot(*place, "o", color=MARK, markersize=4.5)
+            axes.plot(*place, "o", color=MARK, markersize=3)
         else:
             axes.annotate(
                 "",
                 place + row,
                 place,
-                arrowprops={"arrowstyle": "-|>", "color": MARK, "lw": 1.4},
+                arrowprops={"arrowstyle": "-|>", "color": MARK, "lw": 1.1},
             )
     axes.set(
         xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", xticks=[], yticks=[]
     )
-    axes.set_title(f"{title}: {bound:.1f} nats a code", fontsize=9, color=INK)
+    axes.set_title(f"{title}:\n{bound:.1f} nats a code", fontsize=9, color=INK)
     for spine in axes.spines.values():
         spine.set_color("#cccccc")
 

@@ -3,8 +3,8 @@
     python docs/prepare.py            # copy results/ here, bring every table up to date
     python docs/prepare.py --check    # only say whether a table is out of date
 
-A table of numbers stands between `<!-- numbers: FILE WHAT -->` and `<!-- end -->`, and
-nothing there is written by hand.
+A table of numbers stands between `<!-- numbers: FILE WHAT -->` and `<!-- end -->`, the
+options of the command line likewise, and nothing there is written by hand.
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import held
+import options
 from held import RESULTS, read
 
 DOCS = Path(__file__).parent
-MARKED = re.compile(r"(<!-- numbers: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+sys.path.append(str(DOCS.parent / "benchmarks"))
+import plan  # noqa: E402
+
+MARKED = re.compile(
+    r"(<!-- (?:numbers|options): (.+?) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 # Links that lead out of results/.
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?!figure|metrics|table1)[^)]*\)")
 
@@ -281,6 +287,31 @@ def newcomer() -> str:
     return table("step | time", rows)
 
 
+def others() -> str:
+    """What a write of the same codes costs and learns elsewhere."""
+    scale = read("scale.json")
+    ours = scale["sizes"][-1] | {"iterations": scale["size"]["iterations"]}
+    entries = {"`write_stream`": ours, **scale["others"]}
+    rows = [
+        [
+            name,
+            f"{one['codes']:,}",
+            f"{one['us_a_code_and_iteration']:.2f}",
+            str(one["iterations"]),
+            f"{one['peak_mb']:.0f} MB",
+            f"{one['log_likelihood']:.1f}" if "log_likelihood" in one else "none",
+            f"{one['quantisation_error']:.1f}",
+        ]
+        for name, one in entries.items()
+    ]
+    best = f"{scale['held_out']['log_likelihood_of_source']:.1f}"
+    rows.append(["the source itself", "", "", "", "", best, ""])
+    headings = (
+        "learner | codes | µs a code and iteration | iterations | peak | nats | error"
+    )
+    return table(headings, rows)
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
     "what held": lambda: table("claim | place | here | verdict", held.claims(), "---"),
     "results/claims.json": lambda: table(
@@ -306,6 +337,12 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/novelty.json cifar10-mixture": lambda: novelty("cifar10-mixture"),
     "results/novelty.json called known": called_known,
     "results/newcomer.json": newcomer,
+    "benchmarks/plan.py measured": lambda: table(plan.MEASURED, plan.checked()),
+    "benchmarks/plan.py predicted": lambda: table(
+        plan.PREDICTED, plan.predicted(10**9, 10**4, 64)
+    ),
+    "results/scale.json others": others,
+    "of the command line": options.reference,
 }
 
 

@@ -3,6 +3,7 @@
 Nothing here loads torch: the process that hands out the tests to others does without.
 """
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -19,6 +20,12 @@ LONG = ("tests/test_examples.py", "tests/app/test_browser.py", "tests/app/test_v
 def pytest_collection_modifyitems(items):
     """What takes long comes first, lest one worker be left with it when the others have nothing more to do."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: the collector of garbage need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -358,7 +358,12 @@ for command in sys.argv[1:]:
 def test_the_core_needs_no_extra(tmp_path):
     picture, memory, sheet = (tmp_path / name for name in ("a.png", "a.memory", "new.png"))
     Image.fromarray(photograph_crops("china", 1, 32)[0]).save(picture)
-    commands = ["doctor", f"write {picture} -o {memory}", f"generate {memory} -o {sheet}", f"score {memory} {picture}"]
+    commands = [
+        "doctor",
+        f"write {picture} -o {memory}",
+        f"generate {memory} -n 1 -o {sheet}",
+        f"score {memory} {picture}",
+    ]
     result = python("-W", "error", "-c", WITHOUT_EXTRAS, *commands)
     assert result.returncode == 0, result.stderr
     assert sheet.exists()

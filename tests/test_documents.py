@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlparse
 
+import griffe
 import pytest
 import tyro
 from markdown.extensions.toc import slugify
@@ -160,6 +161,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), link
 
 
+def test_everything_in_the_gallery_has_a_picture_a_snippet_and_a_sentence() -> None:
+    things = re.split(r"^### ", (DOCS / "gallery.md").read_text(), flags=re.MULTILINE)[1:]
+    assert len(things) > 15
+    for thing in things:
+        assert re.search(r"\n!\[.+\]\(.+\)\n\n[A-Z][^`]+", thing), thing
+        assert "```python\n" in thing
+
+
 @pytest.mark.parametrize("page", SITE, ids=name)
 def test_a_page_shows_no_picture_of_a_person(page: Path) -> None:
     assert not [link for link in links(page) if "celeba" in link.lower()]
@@ -182,3 +191,20 @@ def test_numbers_are_those_of_the_results() -> None:
     command = [sys.executable, str(DOCS / "prepare.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
+
+
+def test_the_reference_describes_every_parameter_of_every_constructor() -> None:
+    extensions = griffe.load_extensions(str(DOCS / "fields.py"), "dataclasses")
+    loader = griffe.GriffeLoader(search_paths=[ROOT / "src"], extensions=extensions, docstring_parser="google")
+    loader.load("vbmem")
+    loader.resolve_aliases(external=False)
+    missing = []
+    for page in (DOCS / "api").glob("*.md"):
+        for named in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE):
+            found = loader.modules_collection[named]
+            texts = [found, *(found.members[name] for name in ("__init__",) if name in found.members)]
+            sections = [part for text in texts if text.docstring for part in text.docstring.parsed]
+            told = {entry.name for part in sections if part.kind.value == "parameters" for entry in part.value}
+            if found.is_class:
+                missing += [f"{named}({p.name})" for p in found.parameters if p.name not in {"self", *told}]
+    assert missing == [], missing

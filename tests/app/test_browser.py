@@ -6,11 +6,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect, sync_playwright
 
 from app.conftest import Server
 from vbmem import WrittenMemory, load
@@ -26,6 +27,14 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 PATIENCE = 30_000  # milliseconds, for a machine with other things to do
+WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=400, height=850)
+LOOKS: list[tuple[str, tuple[int, int], Literal["light", "dark"]]] = [
+    ("dark", (1280, 900), "dark"),
+    ("narrow", (400, 850), "light"),
+    ("narrow-dark", (400, 850), "dark"),
+    ("", (1280, 900), "light"),
+]
+TABS = ("Write", "Generate", "Recall", "Novelty", "Resize", "Keep", "Characters", "Codes")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +51,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def context(browser: Browser, server: Server) -> Iterator[BrowserContext]:
     """Visitors, none of whom may meet an error in the console or send anything elsewhere."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context = browser.new_context(viewport=WIDE, accept_downloads=True)
     context.set_default_timeout(PATIENCE)
     outside: list[str] = []
     errors: list[str] = []
@@ -107,15 +116,26 @@ def changes(where: Locator, act: Callable[[], object]) -> None:
 
 
 def photograph(page: Page, name: str) -> None:
+    """As it is, and in a folder beside that in dark colours and as a telephone shows it."""
     if folder := os.environ.get("VBMEM_SCREENSHOTS"):
-        page.mouse.move(1279, 899)
-        page.wait_for_function("!document.querySelector('.pending, .generating')")
-        page.wait_for_function(
-            "[...document.querySelectorAll('.toast-body')].every(t => getComputedStyle(t).opacity == 1)"
-        )
-        path = Path(folder) / f"{name}.png"
-        page.screenshot(path=path)
-        Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+        for look, (width, height), colours in LOOKS:
+            page.set_viewport_size({"width": width, "height": height})
+            page.emulate_media(color_scheme=colours)
+            page.mouse.move(width - 1, height - 1)
+            page.wait_for_function("!document.querySelector('.pending, .generating')")
+            page.wait_for_function(
+                "[...document.querySelectorAll('.toast-body')].every(t => getComputedStyle(t).opacity == 1)"
+            )
+            page.wait_for_timeout(200)
+            (path := Path(folder) / look / f"{name}.png").parent.mkdir(exist_ok=True)
+            page.screenshot(path=path)
+            Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+        page.set_viewport_size(WIDE)
+        page.emulate_media(color_scheme="light")
+
+
+def is_narrow_enough(page: Page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("window.innerWidth")
 
 
 def picture(path: Path, seed: int = 0) -> Path:
@@ -132,49 +152,77 @@ def test_the_first_visit_shows_something_in_every_tab(page: Page, tmp_path: Path
     photograph(page, "write")
 
     go(page, "Generate")
-    counts(page.locator("#generated img"), 32)
+    counts(page.locator("#generated .pair"), 24)
+    counts(page.locator("#generated img"), 48)
     counts(page.locator("#clusters button"), 11)
     first = page.locator("#generated img").first
     changes(first, page.locator("#generate").click)
+    photograph(page, "generate")
+    slide(page, "#count", "3")
+    counts(page.locator("#generated .pair"), 3)
     changes(first, page.locator("#clusters button").nth(5).click)
     expect(page.locator("#clusters button").nth(5)).to_have_class("chosen", timeout=PATIENCE)
-    photograph(page, "generate")
-    changes(first, page.get_by_label("smooth means").click)
-    slide(page, "#count", "3")
-    counts(page.locator("#generated img"), 3)
-    page.get_by_label("all clusters").click()
-    expect(page.locator("#clusters button").first).to_have_class("chosen", timeout=PATIENCE)
+    changes(first, page.get_by_label("means", exact=True).click)
+    changes(first, lambda: slide(page, "#reads", "0"))
+    slide(page, "#generated-size", "4")
+    counts(page.locator("#clusters button"), 5)
+    slide(page, "#generated-size", "10")
+    counts(page.locator("#clusters button"), 11)
+    with page.expect_download() as sheet:
+        page.locator("#save-sheet").click()
+    assert sheet.value.suggested_filename == "generated.png"
+    sheet.value.save_as(tmp_path / "generated.png")
+    with Image.open(tmp_path / "generated.png") as saved_sheet:
+        assert saved_sheet.width > 3 * 32
 
     go(page, "Recall")
-    counts(page.locator("#recalled figure"), 8)
-    shows(page.locator("#recalled"), "step 5")
+    counts(page.locator("#recalled .large figure"), 5)
+    for text in (
+        "as it was",
+        "damaged",
+        "without memory",
+        "with memory",
+        "nearest to that",
+        "being recalled",
+        "step 2",
+    ):
+        shows(page.locator("#recalled"), text)
+    errors = [float(text) for text in re.findall(r"error ([\d.]+)", page.locator("#recalled").inner_text())]
+    assert errors[2] < errors[1] < errors[0]
     last = page.locator("#recalled img").last
     changes(last, page.get_by_label("recall picture 11", exact=True).click)
-    changes(last, lambda: slide(page, "#hidden", "0.4"))
     photograph(page, "recall")
+    changes(last, lambda: slide(page, "#hidden", "0.4"))
+    shows(page.locator("#recalled"), "not hidden stay as they are")
     slide(page, "#blur", "2")
     changes(last, lambda: slide(page, "#noise", "0.5"))
-    slide(page, "#steps", "2")
-    counts(page.locator("#recalled figure"), 5)
+    slide(page, "#steps", "3")
+    shows(page.locator("#recalled"), "step 3")
 
     go(page, "Novelty")
     counts(page.locator("#ranked figure"), 24)
     shows(page.locator("#ranked figure").first, "flower")
-    nats = [float(text.split()[0].replace(",", "")) for text in page.locator("#ranked b").all_inner_texts()]
+    figures = page.locator("#ranked figure b").all_inner_texts()
+    nats = [float(text.split()[0].replace(",", "")) for text in figures]
     assert nats == sorted(nats)
+    shows(page.locator("#ranked"), "in memories that were written without them")
     photograph(page, "novelty")
 
     go(page, "Resize")
     shows(page.locator("#curve"), "10 clusters")
-    slide(page, "#size", "6")
-    page.locator("#resize").click()
-    shows(page.locator("#curve"), "6 clusters, 69 kB")
+    counts(page.locator("#curve svg"), 2)
     photograph(page, "resize")
+    slide(page, "#size", "3")
+    page.locator("#resize").click()
+    shows(page.locator("#curve .hint").first, "Now: 3 clusters")
+    page.get_by_role("button", name="Take 6 clusters: the nearest samples").click()
+    shows(page.locator("#curve .hint").first, "Now: 6 clusters, 69 kB")
     go(page, "Write")
     counts(page.locator("#memory tbody tr"), 6)
 
     go(page, "Keep")
     shows(page.locator("#keep"), "64 pictures in 69 kB, written by cifar10-mixture")
+    shows(page.locator("#keep"), "192 kB")
     with page.expect_download() as download:
         page.locator("#save").click()
     assert download.value.suggested_filename == "pictures.memory"
@@ -182,15 +230,176 @@ def test_the_first_visit_shows_something_in_every_tab(page: Page, tmp_path: Path
     assert WrittenMemory.load(saved).empty.clusters == 6
     photograph(page, "keep")
 
+    page.locator("#number input").fill("20")
     page.locator("#draw").click()
-    shows(page.locator("#memory"), "Nothing is written yet")
+    shows(page.locator("#memory .card").first, "20")
     go(page, "Keep")
-    shows(page.locator("#keep"), "Nothing is written yet")
     upload(page, "#load", saved)
     shows(page.locator("#memory"), "69 kB")
+    shows(page.locator("#episode"), "A memory of 64 pictures, which are not here")
+    counts(page.locator("#episode img"), 24)
     counts(page.locator("#memory tbody tr"), 6)
+    photograph(page, "loaded")
     go(page, "Resize")
     shows(page.locator("#curve"), "are not here")
+    expect(page.locator("#size input[type=number]")).to_be_disabled()
+
+
+def test_letters_are_drawn_with_the_mouse_and_with_the_keyboard(page: Page, tmp_path: Path) -> None:
+    go(page, "Characters")
+    shows(page.locator("#more"), "Draw a letter")
+    box = page.locator("#pad canvas").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 40, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 40, box["y"] + 110, steps=4)
+    page.mouse.move(box["x"] + 100, box["y"] + 110, steps=4)
+    page.mouse.up()
+    shows(page.locator("#more"), "20 more, from a memory of 1 drawing:")
+    counts(page.locator("#more img"), 20)
+
+    page.locator("#pad canvas").nth(1).focus()
+    for key in ("Space", *["ArrowDown"] * 9, *["ArrowRight"] * 6, "Space"):
+        page.keyboard.press(key)
+    shows(page.locator("#more"), "a memory of 2 drawings")
+    page.keyboard.press("Delete")
+    shows(page.locator("#more"), "a memory of 1 drawing:")
+    page.get_by_role("button", name="Take an example").press("Enter")
+    shows(page.locator("#more"), "a memory of 4 drawings")
+    photograph(page, "characters")
+    with page.expect_download() as sheet:
+        page.locator("#save-characters").click()
+    assert sheet.value.suggested_filename == "characters.png"
+    page.get_by_role("button", name="Clear").last.click()
+    shows(page.locator("#more"), "Nothing is drawn yet")
+
+
+def test_codes_of_ones_own(page: Page, server: Server, tmp_path: Path) -> None:
+    go(page, "Codes")
+    shows(page.locator("#codes"), "359 codes of 64 numbers in 10 clusters")
+    photograph(page, "codes")
+    random = np.random.default_rng(0)
+    codes = random.normal(size=(60, 5)) + 9 * (np.arange(60) % 2)[:, None]
+    np.save(tmp_path / "mine.npy", np.concatenate([codes, [[50, -50, 50, -50, 50]]]))
+    np.savetxt(tmp_path / "mine.csv", codes, delimiter=",")
+    upload(page, "#codes-file", tmp_path / "mine.npy")
+    shows(page.locator("#codes"), "mine.npy: 61 codes of 5 numbers in 10 clusters")
+    slide(page, "#codes-clusters", "2")
+    shows(page.locator("#codes"), "5 numbers in 2 clusters")
+    counts(page.locator("#codes circle"), 61)
+    shows(page.locator("#codes tbody tr").first, "61")
+    shows(page.locator("#codes tbody tr").first, "new")
+    with page.expect_download() as download:
+        page.locator("#save-assignments").click()
+    assert download.value.suggested_filename == "assignments.csv"
+    download.value.save_as(saved := tmp_path / "assignments.csv")
+    assert len(saved.read_text().splitlines()) == 62
+    upload(page, "#codes-file", tmp_path / "mine.csv")
+    shows(page.locator("#codes"), "mine.csv: 60 codes of 5 numbers")
+    (text := tmp_path / "letter.csv").write_text("dear sir or madam")
+    upload(page, "#codes-file", text)
+    says(page, "letter.csv holds 0 rows")
+    shows(page.locator("#codes"), "mine.csv: 60 codes")
+    left = [path for path in server.folder.rglob("*") if path.is_file() and path.stat().st_size]
+    assert left == []
+
+
+def test_no_click_is_lost(page: Page) -> None:
+    """Everything is done in the order of the clicks, however soon one follows the other."""
+    page.locator("#number input").fill("30")
+    go(page, "Resize")
+    shows(page.locator("#curve"), "10 clusters")
+    slide(page, "#size", "3")
+    page.locator("#draw").click()
+    page.wait_for_timeout(150)
+    page.locator("#resize").click()
+    shows(page.locator("#episode"), "30 pictures")
+    shows(page.locator("#memory .card").first, "30")
+    counts(page.locator("#memory tbody tr"), 3)
+
+    page.locator("#number input").fill("5")
+    page.locator("#draw").click()
+    page.locator("#number input").fill("7")
+    page.locator("#draw").click()
+    shows(page.locator("#episode"), "7 pictures")
+    shows(page.locator("#memory .card").first, "7")
+
+
+def test_all_of_it_can_be_done_with_the_keyboard(page: Page) -> None:
+    page.get_by_role("tab", name="Write").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    slider = page.locator("#count input[type=range]")
+    slider.focus()
+    page.keyboard.press("Home")
+    counts(page.locator("#generated .pair"), 1)
+    page.keyboard.press("ArrowRight")
+    counts(page.locator("#generated .pair"), 2)
+    third = page.locator("#clusters button").nth(3)
+    third.focus()
+    page.keyboard.press("Space")
+    expect(third).to_have_class("chosen", timeout=PATIENCE)
+    expect(third).to_be_focused()
+    changes(page.locator("#generated img").first, lambda: page.locator("#generate").press("Enter"))
+    page.locator("#episode button").nth(2).focus()
+    page.keyboard.press("Enter")
+    shows(page.locator("#recalled"), "with memory")
+
+
+def test_a_telephone_reaches_every_tab_and_shows_results_without_scrolling(page: Page) -> None:
+    page.set_viewport_size(NARROW)
+    results = ("#memory", "#generated img", "#recalled img", "#ranked img", "#curve svg", "#keep", "#pad", "#codes")
+    for tab, result in zip(TABS, results, strict=True):
+        go(page, tab)
+        expect(page.locator(result).first).to_be_visible(timeout=PATIENCE)
+        box = page.locator(result).first.bounding_box()
+        assert box is not None
+        assert box["y"] < 0.9 * NARROW["height"], tab
+        is_narrow_enough(page)
+
+
+def test_plots_follow_the_colours_of_the_system(page: Page) -> None:
+    go(page, "Codes")
+    expect(page.locator("#codes svg")).to_be_visible(timeout=PATIENCE)
+    go(page, "Resize")
+    text = page.locator("#curve svg text").first
+    expect(text).to_be_visible(timeout=PATIENCE)
+    fills = []
+    looks: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for look in looks:
+        page.emulate_media(color_scheme=look)
+        page.wait_for_function("look => document.body.classList.contains('dark') == (look == 'dark')", arg=look)
+        shade = text.evaluate("element => getComputedStyle(element).fill")
+        point = page.locator("#codes circle").first.evaluate("element => getComputedStyle(element).fill")
+        fills.append([sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (shade, point)])
+    assert all(light < dark for light, dark in zip(*fills, strict=True))
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_there_is_no_serious_fault_in_accessibility(
+    context: BrowserContext, server: Server, colours: Literal["light", "dark"]
+) -> None:
+    """As axe-core finds them; VBMEM_AXE is the path of its axe.min.js, from `npm pack axe-core`."""
+    if not (script := os.environ.get("VBMEM_AXE")):
+        pytest.skip("VBMEM_AXE does not name axe.min.js")
+    page = context.new_page()
+    page.emulate_media(color_scheme=colours)
+    page.goto(server.address)
+    shows(page.locator("#memory"), "114 kB")
+    page.evaluate(Path(script).read_text())
+    results = ("#generated img", "#recalled img", "#ranked img", "#curve svg", "#save", "#pad", "#codes svg")
+    ready = dict(zip(TABS[1:], results, strict=True))
+    found = {}
+    for tab in TABS:
+        go(page, tab)
+        if tab in ready:
+            expect(page.locator(ready[tab]).first).to_be_visible(timeout=PATIENCE)
+        page.wait_for_function("!document.querySelector('.pending, .generating')")
+        page.wait_for_timeout(300)  # until it has faded in
+        for fault in page.evaluate("axe.run().then(found => found.violations)"):
+            if fault["impact"] in ("serious", "critical"):
+                found[tab, fault["id"]] = [node["html"][:200] for node in fault["nodes"][:3]]
+    assert found == {}
 
 
 def test_pictures_of_ones_own(page: Page, server: Server, tmp_path: Path) -> None:
@@ -202,15 +411,7 @@ def test_pictures_of_ones_own(page: Page, server: Server, tmp_path: Path) -> Non
     upload(page, "#files", *files, tmp_path / "more.zip")
     says(page, "not pictures were left out: 1")
     shows(page.locator("#episode"), "4 pictures")
-    for tab, panel in (
-        ("Generate", "#generated"),
-        ("Recall", "#recalled"),
-        ("Novelty", "#ranked"),
-        ("Resize", "#curve"),
-    ):
-        go(page, tab)
-        shows(page.locator(panel), "Nothing is written yet")
-    page.locator("#write").click()
+    shows(page.locator("#memory .card").first, "4")
     shows(page.locator("#memory"), "to write")
 
     go(page, "Novelty")
@@ -224,8 +425,9 @@ def test_pictures_of_ones_own(page: Page, server: Server, tmp_path: Path) -> Non
 
     upload(page, "#files", files[1])
     shows(page.locator("#episode"), "1 picture.")
-    page.locator("#write").click()
-    shows(page.locator("#memory"), "to write")
+    shows(page.locator("#memory .card").first, "1")
+    go(page, "Resize")
+    shows(page.locator("#curve"), "there is only the bound")
     left = [path for path in server.folder.rglob("*") if path.is_file() and path.stat().st_size]
     assert left == []
 
@@ -262,10 +464,8 @@ def test_what_goes_wrong_is_said_on_the_page(page: Page, tmp_path: Path) -> None
     expect(field).to_have_value("cifar10-mixture", timeout=PATIENCE)
     field.fill("digits-mixture")
     field.press("Enter")
-    shows(page.locator("#memory"), "Nothing is written yet")
-    expect(page.locator("#source input")).to_have_value("digits")
-    page.locator("#write").click()
     shows(page.locator("#memory"), "4 kB")
+    expect(page.locator("#source input")).to_have_value("digits")
     go(page, "Keep")
     upload(page, "#load", other)
     shows(page.locator("#memory .card").first, "3")
@@ -276,7 +476,6 @@ def test_two_visitors_have_nothing_in_common(page: Page, context: BrowserContext
     page.locator("#number input").fill("5")
     page.locator("#draw").click()
     shows(page.locator("#episode"), "5 pictures")
-    page.locator("#write").click()
     shows(page.locator("#memory .card").first, "5")
 
     counts(second.locator("#episode img"), 64)

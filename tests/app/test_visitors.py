@@ -117,16 +117,19 @@ def test_visitors_with_the_same_file_do_not_delete_it_for_each_other(
 
 
 NONSENSE: list[tuple[str, str, tuple[object, ...]]] = [
-    ("count", "change", ("samples", 1_000_000)),
-    ("count", "change", ("samples", -1)),
-    ("count", "change", ("samples", "many")),
-    ("count", "change", ("samples", None)),
-    ("count", "change", ("samples", [1])),
-    ("count", "change", ("something", 3)),
-    ("count", "change", ()),
-    ("noise", "change", (5, 0.2, 0, 1e9)),
-    ("noise", "change", ({}, 0.2, 0, 0)),
+    ("count", "input", ("samples", 1_000_000, 4)),
+    ("count", "input", ("samples", -1, 4)),
+    ("count", "input", ("samples", "many", 4)),
+    ("count", "input", ("samples", None, 4)),
+    ("count", "input", ("samples", [1], 4)),
+    ("count", "input", ("samples", 3, 1000)),
+    ("count", "input", ("something", 3, 4)),
+    ("count", "input", ()),
+    ("generated-size", "input", ("samples", 3, 4, 10_000)),
+    ("noise", "input", (5, 0.2, 0, 1e9)),
+    ("noise", "input", ({}, 0.2, 0, 0)),
     ("resize", "click", (10_000,)),
+    ("curve", "click", ()),
     ("draw", "click", ("elsewhere", 3)),
     ("draw", "click", ("digits", "three")),
     ("draw", "click", ("digits", 1e300)),
@@ -135,8 +138,12 @@ NONSENSE: list[tuple[str, str, tuple[object, ...]]] = [
     ("files", "upload", ([{"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}],)),
     ("files", "upload", ([{"path": "http://192.0.2.1/a.png", "meta": {"_type": "gradio.FileData"}}],)),
     ("load", "upload", (None,)),
-    ("episode", "click", ()),
-    ("clusters", "click", ("samples", 3)),
+    ("episode", "click", (2, 0.2, 0, 0)),
+    ("clusters", "click", ("samples", 3, 4)),
+    ("pad", "input", ()),
+    ("codes-clusters", "input", (1000,)),
+    ("codes-file", "upload", (None, 5)),
+    ("codes-file", "upload", ({"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}, 5)),
 ]
 
 
@@ -145,7 +152,10 @@ def test_values_that_no_page_sends_are_a_sentence(arrive: Callable[[], Visitor])
     for element, event, values in NONSENSE:
         answer = visitor.act(element, event, *values)
         assert answer.said or answer.output.get("error"), (element, values)
-    assert visitor.act("count", "change", "samples", 3).said == ()
+    for index in (-5, 97, 10**9):
+        assert visitor.act("curve", "click", data={"index": index}).said
+    assert visitor.act("pad", "input", data={"drawings": [[0] * 9] * 4}).said
+    assert visitor.act("count", "input", "samples", 3, 4).said == ()
 
 
 def test_the_real_server_has_its_guard(arrive: Callable[[], Visitor]) -> None:

@@ -22,7 +22,8 @@ from vbmem.errors import DataError, NumericalError
 from vbmem.memory.starting import Start
 from vbmem.memory.written import ChosenBy
 from vbmem.models.directory import save_model
-from vbmem.sheets import MARGIN, grid, save_picture
+from vbmem.models.settings import READS
+from vbmem.sheets import MARGIN, TITLE, grid, save_picture, titled
 
 
 def run(name: str, *arguments: object) -> None:
@@ -36,8 +37,14 @@ def size_of(path: Path) -> tuple[int, int]:
 
 
 def sheet(columns: int, rows: int, size: int = 32, scale: int = 2) -> tuple[int, int]:
-    """The size of a picture of so many pictures."""
+    """The size of so many pictures, without the words around them."""
     return scale * (MARGIN + columns * (size + MARGIN)), scale * (MARGIN + rows * (size + MARGIN))
+
+
+def words(path: Path, columns: int, rows: int) -> tuple[int, int]:
+    """How much wider and higher a sheet is than its pictures, which are at the right and below."""
+    (width, height), (across, down) = size_of(path), sheet(columns, rows)
+    return width - across, height - down
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +78,8 @@ def run_dir(tmp_path_factory) -> Path:
 def test_write_says_what_it_did_and_leaves_the_memory(pictures, tmp_path, capsys):
     run("write", pictures, "-o", tmp_path / "my.memory", "--seed", 3)
     out = capsys.readouterr().out
-    assert re.search(r"wrote 12 frames into .*my\.memory, \d+ kB: \d+ ms to encode, \d+ ms to write", out)
-    usage = re.search(r"frames in each cluster: ([\d ]+)", out)
+    assert re.search(r"wrote 12 pictures into .*my\.memory, \d+ kB: \d+ ms to encode, \d+ ms to write", out)
+    usage = re.search(r"pictures in each cluster: ([\d ]+)", out)
     assert usage is not None
     assert sum(map(int, usage[1].split())) == pytest.approx(12, abs=1)
     model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(tmp_path / "my.memory")
@@ -90,7 +97,7 @@ def test_write_tells_programs_what_it_left(pictures, tmp_path, capsys):
 
 def test_write_with_another_model_and_more_clusters(pictures, tmp_path, capsys):
     run("write", pictures, "--out", tmp_path / "tree.memory", "--model", "cifar10-tree", "--clusters", 5)
-    assert capsys.readouterr().out.count("frames in each cluster") == 2  # partitions
+    assert capsys.readouterr().out.count("pictures in each cluster") == 2  # partitions
     assert vbmem.WrittenMemory.load(tmp_path / "tree.memory").usage.shape == (2, 5)
 
 
@@ -105,7 +112,7 @@ def test_write_starts_where_it_is_told(run_dir, pictures, tmp_path, start):
 
 def test_write_takes_a_single_picture(pictures, tmp_path, capsys):
     run("write", pictures / "01.png", "-o", tmp_path / "one.memory")
-    assert "wrote 1 frames" in capsys.readouterr().out
+    assert "wrote 1 picture into" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -138,12 +145,13 @@ def test_write_refuses_folders_without_pictures(tmp_path):
 def test_generate_draws_a_sheet(memory, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run("generate", memory)
-    assert size_of(Path("generated.png")) == sheet(8, 8)
+    assert words(Path("generated.png"), 8, 8) == (0, TITLE)
     assert "64 pictures in generated.png" in capsys.readouterr().out
     run("generate", memory, "-n", 5, "-o", "five.png")
-    assert size_of(Path("five.png")) == sheet(3, 2)
+    assert words(Path("five.png"), 3, 2) == (0, TITLE)
     run("generate", memory, "-n", 2, "--by-cluster", "-o", "clusters.png")
-    assert size_of(Path("clusters.png")) == sheet(2, 10)
+    left, top = words(Path("clusters.png"), 2, 10)
+    assert (left > 80, top) == (True, 0)
 
 
 def test_generate_follows_its_seed_and_can_show_means(memory, tmp_path):
@@ -155,7 +163,7 @@ def test_generate_follows_its_seed_and_can_show_means(memory, tmp_path):
     assert len(set(contents)) == 3
     model, written = vbmem.load("cifar10-mixture"), vbmem.WrittenMemory.load(memory)
     means = model.generate(written, 4, sample=False, generator=seeded())
-    save_picture(grid(means, 2, scale=2), tmp_path / "means.png")
+    save_picture(titled(grid(means, 2, scale=2), "4 new, from my.memory"), tmp_path / "means.png")
     assert (tmp_path / "means.png").read_bytes() == contents[3]
 
 
@@ -167,7 +175,7 @@ def test_generate_chooses_clusters_and_draws_pixels_as_told(pictures, tmp_path):
         options = ["-n", 4, "-o", tmp_path / "a.png", "--choice", choice, "--sample-pixels"]
         run("generate", tmp_path / "tree.memory", *options)
         drawn = model.generate(written, 4, choice=choice, sample_pixels=True, generator=seeded())
-        save_picture(grid(drawn, 2, scale=2), tmp_path / "b.png")
+        save_picture(titled(grid(drawn, 2, scale=2), "4 new, from tree.memory"), tmp_path / "b.png")
         assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
         shown.add((tmp_path / "a.png").read_bytes())
     assert len(shown) > 1  # networks choose much as the counts they were fitted to
@@ -197,12 +205,18 @@ def test_generate_refuses_in_one_sentence_and_keeps_the_old_picture(memory, tmp_
 def test_read_shows_every_picture_and_every_step(memory, pictures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("read", memory, pictures)
-    assert size_of(Path("read.png")) == sheet(13, 12)
+    left, top = words(Path("read.png"), 1 + READS, 12)
+    assert (left > 40, top) == (True, TITLE)
     run("read", memory, pictures / "01.png", "--steps", 2, "-o", "one.png")
-    assert size_of(Path("one.png")) == sheet(3, 1)
-    for sheet_name, row, name in (("one.png", 0, "01.png"), ("read.png", 1, "02.png"), ("read.png", 8, "more/00.png")):
-        with Image.open(sheet_name) as image, Image.open(pictures / name) as picture:
-            shown = image.crop((2, 2 + 66 * row, 66, 66 + 66 * row)).resize((32, 32), Image.Resampling.NEAREST)
+    one = words(Path("one.png"), 3, 1)
+    for name, corner, row, file in (
+        ("one.png", one, 0, "01.png"),
+        ("read.png", (left, top), 1, "02.png"),
+        ("read.png", (left, top), 8, "more/00.png"),
+    ):
+        x, y = corner[0] + 2, corner[1] + 2 + 66 * row
+        with Image.open(name) as image, Image.open(pictures / file) as picture:
+            shown = image.crop((x, y, x + 64, y + 64)).resize((32, 32), Image.Resampling.NEAREST)
             assert np.abs(np.asarray(shown).astype(int) - np.asarray(picture)).max() <= 1
     run("read", memory, pictures / "01.png", "--steps", 2, "--means", "-o", "means.png")
     assert Path("means.png").read_bytes() != Path("one.png").read_bytes()
@@ -211,7 +225,7 @@ def test_read_shows_every_picture_and_every_step(memory, pictures, tmp_path, mon
     chain = model.read(written, pictures / "01.png", 2, sample_pixels=True, generator=seeded())
     save_picture(grid(chain.flatten(0, 1), 2, scale=2), Path("steps.png"))
     with Image.open("drawn.png") as drawn, Image.open("steps.png") as steps:
-        assert np.array_equal(np.asarray(drawn)[:, 66:], np.asarray(steps))
+        assert np.array_equal(np.asarray(drawn)[one[1] :, one[0] + 66 :], np.asarray(steps))
     with pytest.raises(ValueError, match="steps must be"):
         run("read", memory, pictures, "--steps", 0)
 
@@ -285,12 +299,12 @@ def test_broken_pictures_can_be_left_out_and_are_counted(some_broken, memory, tm
         run("write", some_broken, "-o", tmp_path / "a.memory")
     run("write", some_broken, "-o", tmp_path / "a.memory", "--skip-broken")
     out, err = capsys.readouterr()
-    assert "wrote 2 frames" in out
+    assert "wrote 2 pictures" in out
     assert err.endswith("vbmem: left out 2 of 4 pictures that cannot be read: 00.png, 03.jpg\n")
     run("score", memory, some_broken, "--skip-broken", "--json")
     assert {row["file"] for row in json.loads(capsys.readouterr().out)} == {"01.png", "02.png"}
     run("read", memory, some_broken, "--skip-broken", "--steps", 1, "-o", tmp_path / "read.png")
-    assert size_of(tmp_path / "read.png") == sheet(2, 2)
+    assert words(tmp_path / "read.png", 2, 2)[1] == TITLE
 
 
 def test_a_folder_of_nothing_but_broken_pictures_is_refused(some_broken, tmp_path):
@@ -405,6 +419,6 @@ def test_a_memory_of_a_model_that_is_not_shipped_needs_its_directory(run_dir, pi
         run("generate", path, "-o", tmp_path / "generated.png")
     for model in (run_dir, tmp_path / "model"):
         run("generate", path, "-n", 4, "-o", tmp_path / "generated.png", "--model", model)
-        assert size_of(tmp_path / "generated.png") == sheet(2, 2, 8, 8)
+        assert size_of(tmp_path / "generated.png")[1] == sheet(2, 2, 8, 8)[1] + TITLE
         run("score", path, pictures, "--model", model, "--json")
         run("read", path, pictures / "01.png", "--steps", 1, "-o", tmp_path / "read.png", "--model", model)

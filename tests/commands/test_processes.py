@@ -89,3 +89,20 @@ def test_processes_that_do_not_find_each_other_say_so(monkeypatch):
     told = pytest.raises(GroupError, match="the processes of torchrun do not find each other")
     with told, processes.torchrun_group():
         pass
+
+
+@pytest.mark.usefixtures("alone")
+def test_every_process_has_a_gpu_of_its_own(monkeypatch):
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    assert processes.own_device(cuda, None) == cuda
+    with processes.torchrun_group() as group:
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        assert processes.own_device(cpu, group) == cpu
+        assert processes.own_device(cuda, group) == torch.device("cuda", 1)
+        assert chosen == [1]
+        monkeypatch.setenv("LOCAL_RANK", "2")
+        with pytest.raises(ValueError, match="every process needs a GPU of its own, and there are 2; start no more"):
+            processes.own_device(cuda, group)

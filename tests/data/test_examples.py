@@ -89,3 +89,13 @@ def test_a_known_set_is_there_as_npz_or_with_all_its_official_files(tmp_path: Pa
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file).touch()
             assert known.is_in(folder)
+
+
+def test_characters_are_drawn_in_ink_by_five_people_each() -> None:
+    drawings = examples.characters()
+    assert drawings.dtype == torch.uint8
+    assert drawings.shape == (8, 5, 1, 28, 28)
+    assert len(drawings.flatten(0, 1).flatten(1).unique(dim=0)) == 40
+    assert (drawings.amax((-3, -2, -1)) == 255).all()
+    assert float((drawings > 127).double().mean()) < 0.3
+    assert "Copyright (c) 2015 Brenden Lake" in examples.CHARACTERS.with_suffix(".LICENSE").read_text()

@@ -40,11 +40,13 @@ def in_small_pieces(set_attribute: Callable[[Any, str, Any], None] = setattr) ->
 
 
 def cases(write: Callable[..., Any], fit: Callable[..., Any], names: Iterable[str] = MEMORIES) -> dict[str, Any]:
-    """Of memories, starts and fits what they give, `write(memory, codes, iterations, start, generator)`."""
+    """Of memories, starts and fits what they give, `write(memory, codes, iterations, start, generator, **how)`."""
     found: dict[str, Any] = {}
     for name in names:
         problem = make_problem(name, MANY)
         found[name] = write(problem.memory, problem.codes, 4, problem.state, None)
+    problem = make_problem("mixture", MANY._replace(clusters=9))
+    found["candidates"] = write(problem.memory, problem.codes, 6, problem.state, None, candidates=3)
     problem = make_problem("mixture-factorised", MANY)
     for start in STARTS:
         generator = torch.Generator().manual_seed(5)
@@ -82,9 +84,9 @@ def together(group: dist.ProcessGroup, split: list[int]) -> dict[str, Any]:
         elif rank:
             torch.manual_seed(100 + rank)
 
-    def write(memory, codes, iterations, start, generator):
+    def write(memory, codes, iterations, start, generator, **how):
         spoilt(generator)
-        return memory.write_stream(mine(codes), iterations, start, generator, group=group)
+        return memory.write_stream(mine(codes), iterations, start, generator, group=group, **how)
 
     def fit(memory, codes, generator, **how):
         spoilt(generator)

@@ -80,6 +80,18 @@ def test_an_update_and_forgetting_it_restores_the_sums(kind):
 
 
 @every_memory
+def test_no_cluster_gives_away_more_than_it_holds(kind):
+    """Frames of an earlier write, which an update has since addressed otherwise."""
+    codes, more = groups(40), groups(40, seed=1) + 20
+    left = write(kind, codes).update(more).forget(codes)
+    assert left.frames == 40
+    sums = left._require_sums()
+    assert (sums.count >= -1e-6).all()
+    assert torch.linalg.eigvalsh(sums.weight_outer).min() > -1e-3
+    assert left.score(more).isfinite().all()
+
+
+@every_memory
 def test_an_updated_memory_knows_its_new_frames_nearly_as_a_rewritten_one_does(kind):
     codes, more = groups(60), groups(9, seed=1)
     both = torch.cat([codes, more])

@@ -17,7 +17,7 @@ def test_several_processes_write_as_one_and_end_as_one(tmp_path, monkeypatch):
     spawned = spawn(ranks.work, (tmp_path,), ranks.RANKS, join=False)
     ranks.in_small_pieces(monkeypatch.setattr)
     alone = ranks.cases(
-        lambda memory, codes, iterations, start, generator: memory.write_stream(codes, iterations, start, generator),
+        lambda memory, codes, *others, **how: memory.write_stream(codes, *others, **how),
         lambda memory, codes, **how: memory.fit_prior(codes.numpy(), **how),
     )
     while not spawned.join():

@@ -26,11 +26,21 @@ def test_all_models_of_a_kind_are_trained_on_the_same_episodes_for_as_long(kind)
     assert len({(run.model.code_size, run.model.filters, run.model.style) for run in runs}) == 1
 
 
+def own_size_of(kind, model):
+    built: Any = replace(run_of(kind, model, 0).model, filters=4).build(FrameFormat(8, 1, "bernoulli"))
+    assert built.content_size + built.config.own_size == built.config.code_size
+    assert bool(built.prior_scales) == bool(built.config.own_size)
+    return built.config.own_size
+
+
 @pytest.mark.parametrize("model", MEMORIES)
-def test_half_of_the_code_of_a_memory_model_is_the_frames_own_and_its_scales_are_learned(model):
-    built: Any = replace(run_of("character", model, 0).model, filters=4).build(FrameFormat(8, 1, "bernoulli"))
-    assert (built.content_size, built.config.own_size) == (32, 32)
-    assert built.prior_scales
+def test_memory_models_write_the_whole_code_of_a_picture_but_for_the_one_that_contains_the_vae(model):
+    assert own_size_of("views", model) == (100 if model == "part" else 0)
+
+
+@pytest.mark.parametrize("model", MEMORIES)
+def test_most_of_the_code_of_a_character_is_the_frames_own(model):
+    assert own_size_of("character", model) == 128
 
 
 def test_leads_are_those_over_the_vae_seed_by_seed():

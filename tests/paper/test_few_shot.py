@@ -32,8 +32,9 @@ from vbmem.paper.few_shot.classification import (
     nearest_picture,
     rules_of,
 )
-from vbmem.paper.figures import GAP, SCALE, TITLE
+from vbmem.paper.figures import SCALE
 from vbmem.pretrained import Baseline, Model
+from vbmem.sheets import GAP, TITLE
 
 LABELS, DRAWINGS, SIDE = 21, 20, 8
 NUMBERS = np.random.default_rng(0).permutation(np.repeat(np.arange(100, 100 + LABELS), DRAWINGS))

@@ -15,8 +15,9 @@ from tiny import noise, tiny_model, tiny_network
 from vbmem.data import ImageSet
 from vbmem.errors import DataError, ModelError
 from vbmem.paper import figures
-from vbmem.paper.figures import GAP, SCALE, TITLE, Figure, Scene, Size
+from vbmem.paper.figures import SCALE, Figure, Scene, Size
 from vbmem.pretrained import Baseline, Model
+from vbmem.sheets import GAP, TITLE
 
 FRAME, STEPS = 16, 3
 FALLBACK = "without CIFAR-10: using crops of scikit-learn's photographs"
@@ -28,7 +29,9 @@ figure5 = replace(figures.figure5, size=Size(48, 36, 6, 5))
 figure6 = replace(figures.figure6, size=Size(80, 32, 16, 7))
 FILES: dict[Figure, list[str]] = {
     figure3: ["figure3-tiny-mixture.png", "figure3-tiny-tree.png"],
-    figure4: [f"figure4-tiny-{kind}.{ending}" for kind in ("mixture", "tree") for ending in ("png", "gif")],
+    figure4: [
+        f"figure4-tiny-{kind}{ending}" for kind in ("mixture", "tree") for ending in (".png", ".gif", "-nearest.png")
+    ],
     figure5: ["figure5.png", "figure5-episode.png"],
     figure6: ["figure6.png", "figure6-episode.png"],
 }
@@ -59,7 +62,7 @@ def tiny(name: str) -> Model | Baseline:
 def _small(monkeypatch):
     monkeypatch.setattr(figures, "load_any", tiny)
     monkeypatch.setattr(figures, "STEPS", STEPS)
-    monkeypatch.setattr(figures, "FONT_SIZE", 3)  # so that no title is wider than its panel
+    monkeypatch.setattr("vbmem.sheets.FONT_SIZE", 3)  # so that no title is wider than its panel
 
 
 @pytest.fixture
@@ -187,6 +190,21 @@ def test_figure4_ends_every_chain_with_its_nearest_neighbour(
     distances = np.sqrt(np.square(last[:, None] - frames).sum((-3, -2, -1)))  # [chains, T]
     for distance, neighbour in zip(distances, neighbours, strict=True):
         assert distance[episode.index(neighbour)] <= 1.001 * distance.min()  # saving rounds the shown pixels
+
+
+def test_figure4_has_the_nearest_written_picture_under_every_new_one(
+    tmp_path: Path, data_dir: Path, held_out: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "PAIRS", 7)
+    sheet = pixels(draw(figure4, tmp_path, [MIXTURE], data_dir=data_dir)[2])
+    assert sheet.shape == (TITLE + side(2), side(7), 3)
+    new, old = np.split(cells(sheet, 0, TITLE, 7, 2), 2)
+    scene = Scene(Size(14, 4, 7), tiny_model(size=FRAME), data_dir, seed=0)
+    frames = (scene.pictures / 1).movedim(1, -1).numpy()
+    distances = np.square(new[:, None] - frames).sum((-3, -2, -1))  # [samples, T]
+    for distance, shown in zip(distances, which(old, frames), strict=True):
+        assert distance[shown] <= 1.001 * distance.min()
+    assert len(np.unique(new, axis=0)) == 7
 
 
 def test_chains_draw_memory_addresses_and_codes_at_every_step() -> None:

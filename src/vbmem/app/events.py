@@ -4,24 +4,33 @@ import functools
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import gradio as gr
 from gradio_client.utils import is_file_obj, is_http_url_like, traverse
 
 from vbmem.app.markup import escape
-from vbmem.app.session import Session
+from vbmem.app.session import Session, Visit
 from vbmem.app.uploads import Upload, read_uploads
 from vbmem.app.visitors import in_turn
 
-EVENT: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
-LIVE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "trigger_mode": "always_last"}
+# Whatever is done while the last of it is under way happens afterwards; of several such, the last.
+EVENT: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "trigger_mode": "always_last"}
+LIVE: dict[str, Any] = EVENT | {"show_progress": "hidden"}
+# What comes with data of its own, which gradio forgets of events that wait in the browser: a file, a button's number.
+EACH: dict[str, Any] = EVENT | {"trigger_mode": "multiple"}
 MESSAGE_SECONDS = 20  # that a message stays
 
-# For HTML with the template's buttons in it.
-CLICKED = """element.addEventListener('click', event => {
+# For HTML with the template's buttons in it. When it is drawn anew, the button that was in focus is so again.
+CLICKED = """let last;
+element.addEventListener('click', event => {
   const button = event.target.closest('[data-index]');
   if (button) trigger('click', {index: Number(button.dataset.index)});
+});
+element.addEventListener('focusin', event => last = event.target.dataset.index);
+watch('value', () => {
+  if (document.activeElement === document.body && last !== undefined)
+    element.querySelector(`[data-index="${last}"]`)?.focus({preventScroll: true});
 });"""
 
 
@@ -44,16 +53,20 @@ def _require_own_file(file: dict[str, Any]) -> dict[str, Any]:
     return file
 
 
-def shows_errors(handler: Callable[..., Any]) -> Callable[..., Any]:
+Handler: TypeAlias = Callable[..., Any]
+"""Called with the visit, which it may change, and the values of the inputs; returns those of the outputs."""
+
+
+def shows_errors(handler: Handler) -> Callable[..., Any]:
     """The handler, called in a thread when it is the visitor's turn; where it fails, the page stays as it is and shows
     the error's message for a while."""
 
     @functools.wraps(handler)
-    async def guarded(session: Session | None, /, *args: Any, **kwargs: Any) -> Any:
+    async def guarded(visit: Visit | None, /, *args: Any, **kwargs: Any) -> Any:
         try:
-            if session is None:  # the server was started again, or has forgotten a page that nobody used
+            if visit is None:  # the server was started again, or has forgotten a page that nobody used
                 raise ValueError("this page is not ready, or no longer known here; reload it")
-            return await in_turn(functools.partial(handler, session, *args, **kwargs))
+            return await in_turn(functools.partial(handler, visit, *args, **kwargs))
         except (ValueError, OSError, ArithmeticError) as error:
             gr.Warning(escape(error), duration=MESSAGE_SECONDS)
             return gr.skip()
@@ -61,7 +74,17 @@ def shows_errors(handler: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-def when(triggers: Any, handler: Callable[..., Any], inputs: Any, outputs: Any, options: dict[str, Any] = EVENT) -> Any:
+def seen(view: Callable[..., Any]) -> Handler:
+    """A handler that shows something of the session and changes nothing."""
+
+    @functools.wraps(view)
+    def handler(visit: Visit, /, *args: Any, **kwargs: Any) -> Any:
+        return view(visit.session, *args, **kwargs)
+
+    return handler
+
+
+def when(triggers: Any, handler: Handler, inputs: Any, outputs: Any, options: dict[str, Any] = EVENT) -> Any:
     """Have the handler called, and its errors shown; returns the event, for more to follow it."""
     return gr.on(triggers, shows_errors(handler), inputs, outputs, **options)
 
@@ -72,34 +95,50 @@ def drop_zone(label: str, elem_id: str, **options: Any) -> gr.File:
     return gr.File(label=label, height=72, elem_id=elem_id, elem_classes="drop", **accepted)
 
 
-def on_upload(zone: gr.File, handler: Callable[[Session, list[Path]], Any], session: gr.State, outputs: Any) -> Any:
+def on_upload(zone: gr.File, handler: Callable[..., Any], inputs: list[Any], outputs: Any) -> Any:
     """Hand what is dropped to the handler, delete it from the disk and empty the zone again; returns the event, for
-    more to follow it."""
+    more to follow it.
 
-    def handle(session: Session, files: list[Path]) -> Any:
+    Args:
+        zone: where it is dropped.
+        handler: called with the visit, the files and the values of the other inputs.
+        inputs: the visit, and others.
+        outputs: what the handler returns.
+    """
+
+    def handle(visit: Visit, files: list[Path], *values: Any) -> Any:
         if not files:
             raise ValueError("no file was given; drop one onto the page")
-        return handler(session, files)
+        return handler(visit, files, *values)
 
-    async def take(session: Session | None, dropped: str | list[str] | None) -> Any:
+    async def take(visit: Visit | None, dropped: str | list[str] | None, *values: Any) -> Any:
         files = [Path(file) for file in ([dropped] if isinstance(dropped, str) else dropped or [])]
         try:
-            return await shows_errors(handle)(session, files)
+            return await shows_errors(handle)(visit, files, *values)
         finally:
             for file in files:
                 with suppress(OSError):  # what only a program names: a file that is gone, a folder with others
                     file.unlink()
                     file.parent.rmdir()
 
-    return zone.upload(take, [session, zone], outputs, **EVENT).then(lambda: None, None, zone, **LIVE)
+    visit, *others = inputs
+    return zone.upload(take, [visit, zone, *others], outputs, **EACH).then(lambda: None, None, zone, **LIVE)
+
+
+def sent(event: gr.EventData, name: str) -> Any:
+    """What came with an event."""
+    try:
+        return getattr(event, name)
+    except (AttributeError, TypeError) as error:  # from a program that is not the page
+        raise ValueError(f"the event came without its {name}; reload the page") from error
 
 
 def clicked(event: gr.EventData) -> int:
     """The number of the button that was clicked."""
-    try:
-        return int(event.index)
-    except (AttributeError, TypeError) as error:  # from a program that is not the page
-        raise ValueError("the click names no button; reload the page") from error
+    index = sent(event, "index")
+    if not isinstance(index, int):
+        raise ValueError("the click names no button; reload the page")
+    return index
 
 
 def uploaded_pictures(files: list[Path], session: Session) -> Upload:

@@ -24,7 +24,7 @@ class Portrait:
 
 def portraits(session: Session, limit: int) -> list[Portrait]:
     """The `limit` most used clusters, in the order of their use; of a tree, those of its first partition."""
-    memory = session.require_memory()
+    memory = session.memory
 
     def decode(contents: Tensor) -> Tensor:
         # What the frames of a cluster have in common is a mean picture: a crisp one would be of something else.

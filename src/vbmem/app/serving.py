@@ -72,7 +72,16 @@ def launch(model: str, data_dir: Path | None, host: str, port: int) -> None:
             ssr_mode=False,
             theme=gr.themes.Base(
                 primary_hue="teal", neutral_hue="slate", spacing_size="sm", font="system-ui", font_mono="monospace"
-            ).set(button_primary_background_fill="*primary_600", button_primary_background_fill_hover="*primary_700"),
+            ).set(
+                button_primary_background_fill="*primary_700",
+                button_primary_background_fill_dark="*primary_700",
+                button_primary_background_fill_hover="*primary_800",
+                button_primary_background_fill_hover_dark="*primary_800",
+                body_text_color_subdued="*neutral_600",
+                body_text_color_subdued_dark="*neutral_300",
+                block_info_text_color="*neutral_600",
+                block_info_text_color_dark="*neutral_300",
+            ),
             css_paths=Path(__file__).with_name("style.css"),
         )
         print(f"the page is at {page.local_url}; Ctrl-C ends it", flush=True)

@@ -1,70 +1,67 @@
 """A session's pictures and numbers, as the page shows them."""
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+import io
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Concatenate, ParamSpec
 
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from vbmem.app.markup import data_url, render
+from vbmem.app.plots import curve
 from vbmem.app.portraits import portraits
 from vbmem.app.session import Session
-from vbmem.sheets import figure_png
-
-P = ParamSpec("P")
+from vbmem.sheets import as_image, grid, png
 
 MAX_FRAMES_SHOWN = 200
 MAX_CLUSTERS_SHOWN = 24
 MAX_FRAMES_PER_CLUSTER = 12
-
-
-def of_memory(view: Callable[Concatenate[Session, P], str]) -> Callable[Concatenate[Session, P], str]:
-    """The view, but where nothing is written yet a sentence that says so."""
-
-    @wraps(view)
-    def checked(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        if session.memory is None:
-            return render("notice", "Nothing is written yet. Press Write.")
-        return view(session, *args, **kwargs)
-
-    return checked
+SHEET_COLUMNS, SHEET_SIDE = 8, 96
+STEP_MILLISECONDS, HOLD_MILLISECONDS, TIMES_PLAYED = 450, 1500, 5
 
 
 def episode(session: Session) -> str:
     """The pictures, each to be clicked."""
-    return render("episode", session.frames, MAX_FRAMES_SHOWN)
+    return render("episode", session, MAX_FRAMES_SHOWN)
 
 
-@of_memory
 def memory(session: Session) -> str:
     """The numbers of the write, and the clusters."""
     return render("memory", session, portraits(session, MAX_CLUSTERS_SHOWN), MAX_FRAMES_PER_CLUSTER)
 
 
 def cluster_choice(session: Session) -> str:
-    """The clusters to click on, and all of them together; nothing where nothing is written yet."""
-    if session.memory is None:
-        return ""
+    """The clusters to click on, and all of them together."""
     return render("cluster_choice", session, portraits(session, MAX_CLUSTERS_SHOWN))
 
 
-@of_memory
-def generated(session: Session, count: float, means: bool) -> str:
-    """New pictures of the chosen cluster, or of all."""
-    return render("generated", session.generate(int(count), session.chosen, means))
+def generated(session: Session, count: int, reads: int, means: bool) -> str:
+    """New pictures of the chosen cluster, or of all, each beside the written one it is nearest to."""
+    pictures = session.generate(count, reads=reads, means=means)
+    return render("generated", pictures, session.nearest_written(pictures), sheet_url(pictures))
 
 
-@of_memory
+def sheet_url(pictures: Tensor) -> str:
+    """Pictures [n, channels, H, W] as one to keep."""
+    scale = max(1, round(SHEET_SIDE / pictures.shape[-1]))
+    return data_url("image/png", png(grid(pictures, min(len(pictures), SHEET_COLUMNS), scale)))
+
+
 def recalled(session: Session, steps: float, noise: float, hidden: float, blur: float) -> str:
-    """What was there before the reading, and every step of it."""
-    given, read = session.recall(int(steps), noise, hidden, blur)
-    return render("recalled", [given, {f"step {number}": frame for number, frame in enumerate(read, start=1)}])
+    """A damaged picture, what comes back without and with memory, and how it came back."""
+    recall = session.recall(int(steps), noise, hidden, blur)
+    return render("recalled", recall, _animation_url([recall.damaged, *recall.steps]), bool(hidden))
 
 
-@of_memory
+def _animation_url(frames: Sequence[Tensor]) -> str:
+    """Frames [channels, H, W] one after the other, a few times; the last one stays."""
+    first, *others = [as_image(frame) for frame in frames]
+    durations = [STEP_MILLISECONDS] * len(others) + [HOLD_MILLISECONDS]
+    buffer = io.BytesIO()
+    first.save(buffer, "PNG", save_all=True, append_images=others, duration=durations, loop=TIMES_PLAYED)
+    return data_url("image/png", buffer.getvalue())
+
+
 def ranked(session: Session, frames: Tensor, names: Sequence[str]) -> str:
     """Frames uint8 [N, channels, H, W], the least familiar first, each with its nats."""
     nats, order = (values.tolist() for values in session.rank(frames))
@@ -72,32 +69,23 @@ def ranked(session: Session, frames: Tensor, names: Sequence[str]) -> str:
     return render("ranked", shown, session.threshold)
 
 
-@of_memory
-def bound_curve(session: Session) -> str:
-    """The bound against the memory's size, with the size it has now."""
+def size_curves(session: Session) -> str:
+    """The bound and the quality of samples against the memory's size, with the size it has now and the best ones."""
     if session.codes is None:
-        return render("notice", "The pictures in this memory are not here. Press Write to write those on the left.")
-    bounds, size = session.curve(), session.size
-    best = max(bounds, key=bounds.__getitem__)
-    drawing = Figure(figsize=(7.5, 3.2), layout="constrained")
-    axes = drawing.add_subplot()
-    axes.plot(list(bounds), list(bounds.values()), color="#94a3b8", marker=".", markersize=7)
-    axes.plot(size, bounds[size], "o", color="#0d9488", markersize=10, label=f"now: {size}")
-    axes.plot(best, bounds[best], "o", color="none", markeredgecolor="#c2410c", markersize=15, label=f"best: {best}")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks := [1, 2, 4, 8, 16, 32, 64], list(map(str, ticks)))
-    axes.set(xlim=(0.9, max(*bounds, 2) * 1.1), xlabel=session.size_name, ylabel="bound, nats a picture")
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    return render("bound_curve", session, bounds, best, data_url("image/png", figure_png(drawing, dpi=160)))
+        return render("notice", "The pictures in this memory are not here, so it cannot be written again.")
+    trials = {trial.size: trial for trial in session.try_sizes()}
+    bounds = {size: trial.bound for size, trial in trials.items()}
+    distances = {size: trial.distance for size, trial in trials.items() if trial.distance is not None}
+    highest, nearest = max(bounds, key=bounds.__getitem__), min(distances, key=distances.__getitem__, default=None)
+    plots = {"bound": curve(list(bounds), list(bounds.values()), session.size, highest)}
+    if nearest is not None:
+        plots["distance"] = curve(list(distances), list(distances.values()), session.size, nearest)
+    return render("size_curves", session, trials, highest, nearest, plots)
 
 
-@of_memory
 def save_link(session: Session) -> str:
-    """A link that holds the memory's file."""
-    memory = session.require_memory()
+    """A link that holds the memory's file, and how large it is beside the pictures."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "pictures.memory"
-        memory.save(path)
-        return render("save_link", memory, data_url("application/octet-stream", path.read_bytes()))
+        session.memory.save(path)
+        return render("save_link", session, data_url("application/octet-stream", path.read_bytes()))

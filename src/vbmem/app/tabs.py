@@ -8,70 +8,106 @@ import gradio as gr
 import torch
 
 from vbmem.app import show
-from vbmem.app.events import CLICKED, LIVE, clicked, drop_zone, on_upload, shows_errors, uploaded_pictures, when
+from vbmem.app.events import (
+    CLICKED,
+    EACH,
+    LIVE,
+    clicked,
+    drop_zone,
+    on_upload,
+    seen,
+    uploaded_pictures,
+    when,
+)
 from vbmem.app.markup import render
-from vbmem.app.session import MAX_SIZE, Session
+from vbmem.app.session import Session, Visit
+from vbmem.app.sizes import MAX_SIZE
 from vbmem.data import examples
+from vbmem.models.settings import READS
 
 OTHERS = 12  # examples of each kind to judge the novelty of
+MOST_READS = 12
+NARROW = 140  # pixels: two controls beside each other on a telephone
 
 
-def _tab(name: str) -> gr.Tab:
+def begin_tab(name: str) -> gr.Tab:
     """A tab that begins with a few words of what it is for."""
     with gr.Tab(name, id=name.lower()) as tab:
         gr.HTML(render("lead", name), elem_classes="lead")
     return tab
 
 
-def generate(session: gr.State) -> None:
+def size_slider(elem_id: str, **options: Any) -> gr.Slider:
+    return gr.Slider(1, MAX_SIZE, 10, step=1, label="Clusters", elem_id=elem_id, **options)
+
+
+def shown_size(session: Session) -> gr.Slider:
+    """A slider of sizes, as the session has it."""
+    there = session.codes is not None
+    return gr.Slider(value=session.size, label=session.size_name.capitalize(), interactive=there)
+
+
+def generate(visit: gr.State, memory: gr.HTML) -> None:
     """New pictures of all clusters, or of one that is clicked."""
-    with _tab("Generate") as tab:
+    with begin_tab("Generate") as tab:
         clusters = gr.HTML(elem_id="clusters", js_on_load=CLICKED)
-        with gr.Row(elem_classes="bottom"):
-            kinds = [("varied samples", "samples"), ("smooth means", "means")]
-            kind = gr.Radio(kinds, value="samples", label="Draw", elem_id="kind", scale=3)
-            count = gr.Slider(1, 96, 32, step=1, label="How many", elem_id="count", scale=2)
-            again = gr.Button("Generate", variant="primary", elem_id="generate", scale=1, min_width=120)
+        with gr.Row(elem_classes="controls"):
+            kind = gr.Radio(["samples", "means"], value="samples", label="Draw", elem_id="kind", min_width=NARROW)
+            count = gr.Slider(1, 96, 24, step=1, label="How many", elem_id="count", min_width=NARROW)
+            reads = gr.Slider(0, MOST_READS, READS, step=1, label="Reading steps", elem_id="reads", min_width=NARROW)
+            size = size_slider("generated-size", min_width=NARROW)
+        again = gr.Button("Generate", variant="primary", elem_id="generate", size="md")
         pictures = gr.HTML(elem_id="generated")
 
-    def draw(session: Session, kind: str, count: float) -> list[Any]:
-        return [show.cluster_choice(session), show.generated(session, count, kind == "means")]
+    def draw(visit: Visit, kind: str, count: float, reads: float) -> list[Any]:
+        session = visit.session
+        return [show.cluster_choice(session), show.generated(session, int(count), int(reads), kind == "means")]
 
-    def choose(session: Session, kind: str, count: float, event: gr.EventData) -> list[Any]:
+    def look(visit: Visit, *values: Any) -> list[Any]:
+        return [shown_size(visit.session), *draw(visit, *values)]
+
+    def choose(visit: Visit, kind: str, count: float, reads: float, event: gr.EventData) -> list[Any]:
         index = clicked(event)
-        changed = replace(session, chosen=None if index < 0 else index)
-        return [changed, *draw(changed, kind, count)]
+        visit.session = replace(visit.session, chosen=None if index < 0 else index)
+        return draw(visit, kind, count, reads)
 
-    controls, shown = [session, kind, count], [clusters, pictures]
-    when([tab.select, again.click, kind.input], draw, controls, shown)
-    when(count.change, draw, controls, shown, LIVE)
-    when(clusters.click, choose, controls, [session, *shown])
+    def rewrite(visit: Visit, kind: str, count: float, reads: float, size: float) -> list[Any]:
+        visit.session = visit.session.resized(int(size))
+        return [show.memory(visit.session), *draw(visit, kind, count, reads)]
+
+    controls, shown = [visit, kind, count, reads], [clusters, pictures]
+    when(tab.select, look, controls, [size, *shown])
+    when([again.click, kind.input], draw, controls, shown)
+    when([count.input, reads.input], draw, controls, shown, LIVE)
+    when(size.input, rewrite, [*controls, size], [memory, *shown], LIVE)
+    when(clusters.click, choose, controls, shown, EACH)
 
 
-def recall(session: gr.State) -> dict[str, Any]:
-    """A damaged picture, read from memory step by step; returns the event that draws it anew."""
-    with _tab("Recall") as tab:
-        with gr.Row():
-            noise = gr.Slider(0, 1, 0.2, step=0.05, label="Noise", elem_id="noise")
-            hidden = gr.Slider(0, 0.9, 0, step=0.05, label="Hidden", elem_id="hidden")
-            blur = gr.Slider(0, 6, 0, step=0.5, label="Blur", elem_id="blur")
-            steps = gr.Slider(1, 12, 5, step=1, label="Steps", elem_id="steps")
+def recall(visit: gr.State) -> tuple[list[gr.Slider], gr.HTML]:
+    """A damaged picture, read from memory step by step; returns what `show.recalled` takes, and where it goes."""
+    with begin_tab("Recall") as tab:
+        with gr.Row(elem_classes="controls"):
+            noise = gr.Slider(0, 1, 0.3, step=0.05, label="Noise", elem_id="noise", min_width=NARROW)
+            hidden = gr.Slider(0, 0.9, 0, step=0.05, label="Hidden", elem_id="hidden", min_width=NARROW)
+            blur = gr.Slider(0, 6, 0, step=0.5, label="Blur", elem_id="blur", min_width=NARROW)
+            steps = gr.Slider(1, MOST_READS, 2, step=1, label="Steps", elem_id="steps", min_width=NARROW)
         pictures = gr.HTML(elem_id="recalled")
         other = drop_zone("Another picture", "other")
 
-    def take(session: Session, files: list[Path]) -> Session:
-        return replace(session, picked=uploaded_pictures(files, session).frames[0])
+    def take(visit: Visit, files: list[Path], *values: float) -> str:
+        visit.session = replace(visit.session, picked=uploaded_pictures(files, visit.session).frames[0])
+        return show.recalled(visit.session, *values)
 
     sliders = [steps, noise, hidden, blur]
-    redraw = {"fn": shows_errors(show.recalled), "inputs": [session, *sliders], "outputs": pictures} | LIVE
-    gr.on([tab.select, *(slider.change for slider in sliders)], **redraw)
-    on_upload(other, take, session, session).then(**redraw)
-    return redraw
+    triggers = [tab.select, *(slider.input for slider in sliders)]
+    when(triggers, seen(show.recalled), [visit, *sliders], pictures, LIVE)
+    on_upload(other, take, [visit, *sliders], pictures)
+    return sliders, pictures
 
 
-def novelty(session: gr.State) -> None:
+def novelty(visit: gr.State) -> None:
     """Pictures ranked by how new they are to the memory."""
-    with _tab("Novelty") as tab:
+    with begin_tab("Novelty") as tab:
         others = drop_zone("Pictures to judge, or a zip of them", "others")
         pictures = gr.HTML(elem_id="ranked")
 
@@ -81,36 +117,40 @@ def novelty(session: gr.State) -> None:
         frames = [examples.draw(source, OTHERS, frame, seed=1) for source in (known, new)]
         return show.ranked(session, torch.cat(frames), [known] * OTHERS + [new] * OTHERS)
 
-    def rank(session: Session, files: list[Path]) -> str:
-        upload = uploaded_pictures(files, session)
-        return show.ranked(session, upload.frames, upload.names)
+    def rank(visit: Visit, files: list[Path]) -> str:
+        upload = uploaded_pictures(files, visit.session)
+        return show.ranked(visit.session, upload.frames, upload.names)
 
-    when(tab.select, rank_examples, session, pictures)
-    on_upload(others, rank, session, pictures)
-
-
-def resize(session: gr.State, memory: gr.HTML) -> None:
-    """More or fewer clusters, and what the bound says of each number."""
-    with _tab("Resize") as tab:
-        with gr.Row(elem_classes="bottom"):
-            size = gr.Slider(1, MAX_SIZE, 10, step=1, label="Clusters", elem_id="size", scale=3)
-            again = gr.Button("Write again", variant="primary", elem_id="resize", scale=1)
-        curve = gr.HTML(elem_id="curve")
-
-    def look(session: Session) -> list[Any]:
-        return [gr.Slider(value=session.size, label=session.size_name.capitalize()), show.bound_curve(session)]
-
-    def rewrite(session: Session, size: float) -> list[Any]:
-        changed = session.resized(int(size))
-        return [changed, show.memory(changed), show.bound_curve(changed)]
-
-    when(tab.select, look, session, [size, curve])
-    when(again.click, rewrite, [session, size], [session, memory, curve])
+    when(tab.select, seen(rank_examples), visit, pictures)
+    on_upload(others, rank, [visit], pictures)
 
 
-def keep(session: gr.State) -> gr.File:
+def resize(visit: gr.State, memory: gr.HTML) -> None:
+    """More or fewer clusters, and what the bound and samples say of each number."""
+    with begin_tab("Resize") as tab:
+        with gr.Row(elem_classes="controls"):
+            size = size_slider("size", scale=3)
+            again = gr.Button("Write again", variant="primary", elem_id="resize", scale=1, min_width=NARROW)
+        curves = gr.HTML(elem_id="curve", js_on_load=CLICKED)
+
+    def look(visit: Visit) -> list[Any]:
+        return [shown_size(visit.session), show.size_curves(visit.session)]
+
+    def rewrite(visit: Visit, size: float) -> list[Any]:
+        visit.session = visit.session.resized(int(size))
+        return [show.memory(visit.session), *look(visit)]
+
+    def take(visit: Visit, event: gr.EventData) -> list[Any]:
+        return rewrite(visit, clicked(event))
+
+    when(tab.select, look, visit, [size, curves])
+    when(again.click, rewrite, [visit, size], [memory, size, curves])
+    when(curves.click, take, visit, [memory, size, curves], EACH)
+
+
+def keep(visit: gr.State) -> gr.File:
     """A memory to take home; returns where one that was brought back is dropped."""
-    with _tab("Keep") as tab:
+    with begin_tab("Keep") as tab:
         link = gr.HTML(elem_id="keep")
-        when(tab.select, show.save_link, session, link)
+        when(tab.select, seen(show.save_link), visit, link)
         return drop_zone("A memory file to use", "load", file_count="single", file_types=None)

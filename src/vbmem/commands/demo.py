@@ -24,16 +24,21 @@ def app(
 
 
 @command("See")
-def demo(out: Path = Path("demo"), images: Path | None = None, train: bool = False) -> None:
+def demo(out: Path = Path("demo"), images: Path | None = None, open: bool = False, train: bool = False) -> None:
     """A page of pictures written, generated and recalled.
 
     Args:
-        out: the directory for index.html and its pictures.
+        out: the directory for index.html, which holds everything and can be sent on, and for the memory it shows.
         images: a folder of your own pictures; otherwise crops of a photograph that scikit-learn carries.
+        open: show the page in the browser.
         train: afterwards train a small model on digits from scratch, half a minute on a CPU.
     """
     from vbmem.demo import demo, train_digits
 
-    demo(out, console, images)
+    page = demo(out, console, images)
+    if open:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
     if train:
         train_digits(out, console)

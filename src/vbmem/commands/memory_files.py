@@ -54,7 +54,7 @@ def write(
         model: what encodes the pictures: a name that `vbmem models` lists, the directory of a model or a training run,
             or hf://USER/NAME.
         clusters: how many clusters the memory has; by default as many as the model was trained with, and 10 for codes.
-        start: where the write starts: at the prior, random, at random frames, at k-means++ seeds, at the means of
+        start: where the write starts: at the prior, random, at random pictures, at k-means++ seeds, at the means of
             k-means or of a Ward clustering; by default what suits the memory.
         json: print JSON instead of sentences.
         seed: seed of the random start of the write.
@@ -79,9 +79,10 @@ def write(
     memory.save(out)
     if json:
         return print_json(written_facts(memory, out))
-    say(f"wrote {memory.frames} frames into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
+    pictures = "1 picture" if memory.frames == 1 else f"{memory.frames} pictures"
+    say(f"wrote {pictures} into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
-        say("frames in each cluster: " + " ".join(f"{frames:.0f}" for frames in usage))
+        say("pictures in each cluster: " + " ".join(f"{count:.0f}" for count in usage))
 
 
 def written_facts(memory: vbmem.WrittenMemory, out: Path) -> dict[str, Any]:
@@ -143,8 +144,12 @@ def generate(
         **_shown(means, sample_pixels, mean_pictures, paint_steps),
         generator=generator,
     )
-    pictures = [draw(cluster=cluster) for cluster in clusters]
-    _save_sheet(torch.cat(pictures), count if by_cluster else math.isqrt(count - 1) + 1, out)
+    pictures = torch.cat([draw(cluster=cluster) for cluster in clusters])
+    if by_cluster:  # of a tree, those of its first partition
+        used = written.usage.reshape(-1, rows)[0].tolist()
+        labels = [f"cluster {number}: {frames:.0f} written" for number, frames in enumerate(used)]
+        return _save_sheet(pictures, count, out, rows=labels)
+    _save_sheet(pictures, math.isqrt(count - 1) + 1, out, title=f"{count} new, from {memory.name}")
 
 
 @command("Your data")
@@ -152,7 +157,7 @@ def read(
     memory: MemoryFile,
     images: Images,
     out: Out = Path("read.png"),
-    steps: int = 12,
+    steps: int = READS,
     skip_broken: SkipBroken = False,
     means: bool = False,
     trust: float = 1.0,
@@ -167,7 +172,7 @@ def read(
     Args:
         memory: the file that `vbmem write` left.
         images: a folder of pictures, or a single one.
-        out: a PNG with a row for every picture: as it was, then every step.
+        out: a PNG with a row for every picture, under its name: as it was, then every step.
         steps: how many times in a row each picture is read.
         means: take the means of memory and codes instead of samples, which recalls damaged pictures best.
         trust: the share of what the memory reads in a code, 0 to 1; the rest is the picture's own code.
@@ -184,12 +189,14 @@ def read(
 
     check_writable(out)
     generator, (loaded, written) = seeded(seed), _open(memory, model)
-    frames = to_unit(_frames(images, loaded, skip_broken)[0], loaded.frame)
+    found, names = _frames(images, loaded, skip_broken)
+    frames = to_unit(found, loaded.frame)
     _check_sheet(len(frames) * (1 + steps), loaded.frame.size, "--steps")
     shown = _shown(means, sample_pixels, mean_pictures, paint_steps)
     chain = loaded.read(written, frames, steps, trust=trust, **shown, generator=generator)
     rows = torch.cat([frames.unsqueeze(0), chain]).transpose(0, 1)  # [T, 1 + steps, channels, H, W]
-    _save_sheet(rows.flatten(0, 1), 1 + steps, out)
+    heads = ["as given", *(f"read {step}" for step in range(1, steps + 1))]
+    _save_sheet(rows.flatten(0, 1), 1 + steps, out, rows=names, heads=heads)
 
 
 @command("Your data")
@@ -312,8 +319,17 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _save_sheet(frames: torch.Tensor, columns: int, path: Path) -> None:
-    from vbmem.sheets import grid, save_picture
+def _save_sheet(
+    frames: torch.Tensor,
+    columns: int,
+    path: Path,
+    title: str = "",
+    rows: list[str] | None = None,
+    heads: list[str] | None = None,
+) -> None:
+    """Leave a PNG of pictures, with a title, or words before its rows and over its columns."""
+    from vbmem.sheets import grid, labelled, save_picture, titled
 
-    save_picture(grid(frames, columns, scale=max(1, SHOWN // frames.shape[-1])), path)
+    sheet = labelled(grid(frames, columns, scale=max(1, SHOWN // frames.shape[-1])), rows or [], heads or [])
+    save_picture(titled(sheet, title) if title else sheet, path)
     say(f"{len(frames)} pictures in {path}")

@@ -189,7 +189,7 @@ def metrics(
         out: a JSON file for everything measured.
         data_dir: where CIFAR-10 is kept; without it, crops of two photographs are used.
         episodes: how many episodes to average over.
-        frames: how many frames an episode has.
+        frames: how many pictures an episode has.
         sizes: also measure over numbers of clusters and longer episodes, which takes longest.
         seed: seed of the episodes and the random draws.
     """
@@ -219,7 +219,7 @@ def episodes_table(
 
     Args:
         out: the directory for the runs, episodes.json and episodes.png; finished runs are not trained again.
-        kinds: kinds of episodes, by what their frames share; by default all.
+        kinds: kinds of episodes, by what their pictures share; by default all.
         models: the models to train, of which the vae is what the others are compared with; by default all.
         seeds: how many seeds (0, 1, ..) each is trained with.
     """
@@ -247,7 +247,7 @@ def few_shot(
         models: what `vbmem train` left, or models: names that `vbmem models` lists, or directories. Bounds of the
             others are compared with that of the first.
         split: the part of the data set to evaluate on; choose settings on valid.
-        binarise: how frames are made binary; by default as for each model's training.
+        binarise: how pictures are made binary; by default as for each model's training.
         trials: trials of every classification.
         out: a JSON file for everything measured.
         picture: a PNG file for characters, and what the first model draws after a few drawings of each.

@@ -1,5 +1,6 @@
 """Training: the presets there are, and a run of one of them."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +11,16 @@ from vbmem.commands import command
 from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import console, say, show
+from vbmem.commands.processes import is_first, own_device, torchrun_group
 from vbmem.commands.trained_on import data_of
 from vbmem.paper.presets import PRESETS, get_preset
 from vbmem.train.settings import PaintingConfig, RunConfig
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from vbmem.data.image_set import ImageSet
+    from vbmem.data.settings import DataConfig
     from vbmem.train.loop import Trainer
 
 
@@ -43,17 +49,17 @@ AnyPreset: Any = tyro.extras.subcommand_type_from_defaults(
 @command("Train")
 def train(options: Annotated[TrainOptions, tyro.conf.arg(name="", constructor=AnyPreset)]) -> None:
     """Train a preset: vbmem train PRESET [overrides]."""
-    from vbmem.data.loading import load_images
     from vbmem.train.loop import Trainer
 
-    config, resume = options.config, options.resume
+    config, resume, device = options.config, options.resume, pick_device(options.device)
     run_dir = options.run_dir or Path("runs") / f"{options.preset}-{config.seed}"
     _check_new(run_dir, resume, "--run-dir")
-    data = config.data
-    with broken_pictures(data.dataset, options.skip_broken) as broken:
-        images = load_images(data.dataset, options.data_dir, data.image_size, subset=data.subset, broken=broken)
-    trainer = Trainer(config, images, run_dir, pick_device(options.device), resume=resume, console=console)
-    best = _run(trainer)
+    with torchrun_group(cuda=device.type == "cuda") as group:
+        images = _load(config.data, options.data_dir, config.data.image_size, options.skip_broken, group)
+        its_device = own_device(device, group)
+        best = _run(Trainer(config, images, run_dir, its_device, resume=resume, console=console, group=group))
+        if not is_first(group):
+            return
     say(f"best validation bound {best:.2f} nats a frame; evaluate it with  vbmem evaluate {run_dir}")
 
 
@@ -90,18 +96,20 @@ def train_decoder(
         device: where to train; auto takes a GPU if there is one.
         resume: go on from the last checkpoint in that directory.
     """
-    from vbmem.data.loading import load_images
     from vbmem.pretrained import load_network
     from vbmem.train.painting import DecoderTrainer
 
-    saved = load_network(model, pick_device(device))
-    data = data_of(saved, model, dataset)
     run_dir = out or Path("runs") / f"{Path(model).name}-crisp-{config.seed}"
     _check_new(run_dir, resume, "--out")
-    with broken_pictures(data.dataset, skip_broken) as broken:
-        images = load_images(data.dataset, data_dir, saved.network.frame.size, subset=data.subset, broken=broken)
-    trainer = DecoderTrainer(config, replace(saved, data=data), images, run_dir, resume=resume, console=console)
-    _run(trainer)
+    picked = pick_device(device)
+    with torchrun_group(cuda=picked.type == "cuda") as group:
+        saved = load_network(model, own_device(picked, group))
+        data = data_of(saved, model, dataset)
+        images = _load(data, data_dir, saved.network.frame.size, skip_broken, group)
+        saved = replace(saved, data=data)
+        _run(DecoderTrainer(config, saved, images, run_dir, resume=resume, console=console, group=group))
+        if not is_first(group):
+            return
     say(f"the model with its crisp decoder is {run_dir}; give it away with  vbmem export {run_dir} -o DIRECTORY --half")
 
 
@@ -111,12 +119,30 @@ def _check_new(run_dir: Path, resume: bool, option: str) -> None:
         raise ValueError(f"{run_dir} holds a run already; add --resume to go on, or choose another {option}")
 
 
+def _load(
+    data: "DataConfig", data_dir: Path | None, size: int | None, skip_broken: bool, group: "ProcessGroup | None"
+) -> "ImageSet":
+    """The pictures; the first process is done with a download, and has named those left out, before others begin."""
+    from vbmem.data.loading import load_images
+    from vbmem.train.processes import Processes
+
+    processes = Processes(group)
+    if not processes.is_first:
+        processes.meet()
+    left_out: list[Path] | None = [] if skip_broken else None
+    with broken_pictures(data.dataset, skip_broken) if processes.is_first else nullcontext(left_out) as broken:
+        images = load_images(data.dataset, data_dir, size, subset=data.subset, broken=broken)
+    if processes.is_first:
+        processes.meet()
+    return images
+
+
 def _run(trainer: "Trainer") -> float:
     """Train to the end; of a run that is interrupted, say how to go on."""
     try:
         return trainer.run()
     except KeyboardInterrupt:
-        if _checkpoint(trainer.run_dir).exists():
+        if trainer.processes.is_first and _checkpoint(trainer.run_dir).exists():
             say("the same command with --resume goes on from there")
         raise
 

@@ -45,7 +45,7 @@ def models(json: bool = False) -> None:
         {
             "model": name,
             "kind": getattr(saved.network.config, "memory", type(saved.network).__name__.lower()),
-            "frame": f"{saved.network.frame.size} x {saved.network.frame.size} x {saved.network.frame.channels}",
+            "picture": f"{saved.network.frame.size} x {saved.network.frame.size} x {saved.network.frame.channels}",
             "parameters": sum(parameter.numel() for parameter in saved.network.parameters()),
             bound: saved.card.get(bound, ""),
         }
@@ -86,10 +86,10 @@ def evaluate(
         dataset: the data set, if not the one the model was trained on.
         subset: a named part of the data set: five-each of celeba.
         data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
-        episodes: how the frames of an episode are chosen.
+        episodes: how the pictures of an episode are chosen.
         labels_per_episode: different labels in an episode by label.
-        episode_length: frames in an episode.
-        batch_size: episodes in a batch; with another length, by default no more frames than in training.
+        episode_length: pictures in an episode.
+        batch_size: episodes in a batch; with another length, by default no more pictures than in training.
         clusters: clusters of a mixture or a tree.
         rows: factor rows of the memory, in every cluster.
         iterations: updates in a write.

@@ -26,6 +26,11 @@ def read_picture(source: str | os.PathLike[str] | Image.Image, size: int, channe
     """The picture's central square as uint8 [size, size, channels]; 3 channels are RGB, 1 is grey.
 
     EXIF orientation is applied, 16-bit pictures are scaled to 8 bits, and transparency is laid on white.
+
+    Args:
+        source: a file, or a PIL image.
+        size: pixels of a side.
+        channels: 3 or 1.
     """
     if not 1 <= size <= LARGEST_SIDE or channels not in (1, 3):
         raise DataError(

@@ -104,7 +104,7 @@ class EpisodeSource:
 
     def epoch_indices(self, epoch: int) -> Tensor:
         """Which pictures the frames of an epoch show: int64 [batches, B, T], on the CPU."""
-        generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
+        generator = torch.Generator().manual_seed(mixed(self.seed, epoch))
         episodes = self.batches_per_epoch * self.data.batch_size
         if self.data.episodes == "shuffled":
             indices = _cycle(len(self.images), episodes * self.data.episode_length, generator)
@@ -171,9 +171,10 @@ def _check_settings(data: DataConfig) -> None:
         raise DataError("binarise is random and frames are not to be binary; choose binary frames, too")
 
 
-def _mixed(seed: int, epoch: int) -> int:
-    """64 well-mixed bits of the two numbers, so that neighbouring seeds and epochs share nothing."""
-    return int.from_bytes(hashlib.blake2b(f"{seed} {epoch}".encode(), digest_size=8).digest(), "big")
+def mixed(*numbers: int) -> int:
+    """64 well-mixed bits of the numbers, so that neighbouring seeds, epochs or steps share nothing."""
+    text = " ".join(map(str, numbers))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def _ordered_by_label(labels: Labels | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,8 @@
-"""Example pictures for the demonstration, the page, figures and metrics: photographs, digits, CIFAR-10.
+"""Example pictures for the demonstration, the page, figures and metrics: photographs, digits, characters, CIFAR-10.
 
-The photographs and the digits come with scikit-learn. CIFAR-10 is used only from a directory that holds it: nothing
-is downloaded for an example. Pictures are uint8 [count, channels, size, size]; the same seed draws the same ones.
+The photographs and the digits come with scikit-learn, the characters with vbmem. CIFAR-10 is used only from a
+directory that holds it: nothing is downloaded for an example. Pictures are uint8 [count, channels, size, size]; the
+same seed draws the same ones.
 """
 
 from collections.abc import Sequence
@@ -25,23 +26,43 @@ from vbmem.nets import FrameFormat
 
 PHOTOGRAPHS = {"a temple": "china", "a flower": "flower"}
 DIGITS, CIFAR10 = "digits", "CIFAR-10"
+CHARACTERS, CHARACTER_SIZE = Path(__file__).with_name("characters.png"), 28
 # By channels: pictures like those that the models which come with the package were trained on, and others.
 FAMILIAR = {1: DIGITS, 3: "a temple"}
 UNFAMILIAR = {1: "a temple", 3: "a flower"}
 
 
-def photograph_crops(name: str, count: int, size: int, seed: int = 0, channels: int = 3) -> Images:
-    """Random squares of a photograph, from a seventh of its height up: uint8 [count, size, size, channels]."""
+def photograph(name: str) -> Image.Image:
+    """One that scikit-learn carries, whole: china or flower."""
     from sklearn.datasets import load_sample_image
 
-    photograph = Image.fromarray(load_sample_image(f"{name}.jpg"))
+    return Image.fromarray(load_sample_image(f"{name}.jpg"))
+
+
+def characters() -> Tensor:
+    """Eight characters of the evaluation alphabets of Omniglot, on which no model here was trained.
+
+    Omniglot is Copyright (c) 2015 Brenden Lake, under the MIT licence that lies beside the file.
+
+    Returns:
+        Drawings by five people of each, ink 255: uint8 [8, 5, 1, 28, 28].
+    """
+    with Image.open(CHARACTERS) as sheet:
+        pixels = torch.from_numpy(np.array(sheet.convert("L")))  # a character in a column
+    side = CHARACTER_SIZE
+    return pixels.unfold(0, side, side).unfold(1, side, side).transpose(0, 1).unsqueeze(2).clone()
+
+
+def photograph_crops(name: str, count: int, size: int, seed: int = 0, channels: int = 3) -> Images:
+    """Random squares of a photograph, from a seventh of its height up: uint8 [count, size, size, channels]."""
+    whole = photograph(name)
     random = np.random.default_rng(seed)
     crops = []
     for _ in range(count):
-        side = int(random.integers(photograph.height // 7, photograph.height, endpoint=True))
-        left = int(random.integers(photograph.width - side, endpoint=True))
-        top = int(random.integers(photograph.height - side, endpoint=True))
-        crops.append(read_picture(photograph.crop((left, top, left + side, top + side)), size, channels))
+        side = int(random.integers(whole.height // 7, whole.height, endpoint=True))
+        left = int(random.integers(whole.width - side, endpoint=True))
+        top = int(random.integers(whole.height - side, endpoint=True))
+        crops.append(read_picture(whole.crop((left, top, left + side, top + side)), size, channels))
     return np.stack(crops)
 
 

@@ -28,13 +28,13 @@ class ImageSet:
     its own from the end of the training part: see `split`.
     """
 
-    name: str
-    x_train: Images
-    y_train: Labels | None = None
-    x_test: Images | None = None
-    y_test: Labels | None = None
-    x_valid: Images | None = None
-    y_valid: Labels | None = None
+    name: str  # what the set is called in messages and on cards
+    x_train: Images  # pictures to train on
+    y_train: Labels | None = None  # [N], theirs
+    x_test: Images | None = None  # pictures to test on
+    y_test: Labels | None = None  # theirs
+    x_valid: Images | None = None  # the official validation part
+    y_valid: Labels | None = None  # its labels
 
     def __post_init__(self) -> None:
         for part in get_args(Part):

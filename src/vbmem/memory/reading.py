@@ -42,7 +42,13 @@ class Memory(SizedMemory):
 
     @abstractmethod
     def address(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> Addresses:
-        """q(y_t) of every frame given a written memory."""
+        """q(y_t) of every frame given a written memory.
+
+        Args:
+            state: the memory.
+            codes: [.., T, C].
+            mask: [.., T], True where a frame counts, or how much it counts.
+        """
 
     @block_threads
     @full_precision
@@ -51,6 +57,8 @@ class Memory(SizedMemory):
 
         Args:
             codes: [.., T, C]; the means, if the codes have a posterior variance.
+            state: the memory they were written into.
+            addresses: where they lie in it.
             code_var: that variance, broadcastable to the codes; then the first term is the expected KL of the codes
                 instead of their log-likelihood.
 
@@ -69,12 +77,22 @@ class Memory(SizedMemory):
 
     @full_precision
     def reconstruct(self, state: MemoryState, codes: Tensor) -> Tensor:
-        """The expected code read back from memory, E[M'w + b | z]: [.., T, C]."""
+        """The expected code read back from memory, E[M'w + b | z]: [.., T, C].
+
+        Args:
+            state: the memory.
+            codes: what is to be read back, [.., T, C]; damaged, or new.
+        """
         return self.recall(state, self.address(state, codes))
 
     @full_precision
     def recall(self, state: MemoryState, addresses: Addresses) -> Tensor:
-        """The expected code at given addresses, sum_h theta_h (R_h' w_h + b_h): [.., T, C]."""
+        """The expected code at given addresses, sum_h theta_h (R_h' w_h + b_h): [.., T, C].
+
+        Args:
+            state: the memory.
+            addresses: those of T frames.
+        """
         return self.join(engine.recall(state, addresses))
 
     @block_threads
@@ -83,6 +101,10 @@ class Memory(SizedMemory):
         """Log density of every code under every cluster, in nats: [.., T, H], for the tree [.., G, T, H].
 
         The uncertainty of q(M) is integrated out, as the weights w are; see `density`.
+
+        Args:
+            state: the memory.
+            codes: [.., T, C].
         """
         return self._of_frames(_log_densities, state, codes).mT
 
@@ -92,6 +114,8 @@ class Memory(SizedMemory):
         """Log density of new codes under the written memory, in nats: [.., T]; see `log_densities`.
 
         Args:
+            state: the memory.
+            codes: [.., T, C].
             choice: which clusters new codes come from: what a `WrittenMemory` predicts, or by default the prior p(s).
         """
 
@@ -110,6 +134,8 @@ class Memory(SizedMemory):
         Unlike `bound` it pays nothing for the memory, which is given.
 
         Args:
+            state: the memory.
+            codes: [.., T, C].
             code_var: the variance of the codes; then it is minus the expected KL of the codes, as in `bound`.
             choice: as in `log_predictive`.
         """
@@ -151,6 +177,9 @@ class Memory(SizedMemory):
         """`n` new codes from the written memory (paper, G.1): [.., n, C].
 
         Args:
+            state: the memory.
+            n: how many, from each memory of a batch.
+            generator: randomness of the draws.
             clusters: the cluster of every code, [.., n], for the tree [.., G, n]; by default drawn from the prior p(s).
             sample: draw memory and code as well; otherwise they are their means, given cluster and weights.
         """
@@ -170,7 +199,11 @@ class Memory(SizedMemory):
     ) -> Tensor:
         """Codes read back from memory once (paper, G.2, steps 3 to 5): address, then draw s, w, M, b, z: [.., T, C].
 
-        Without `sample`, the most probable cluster and the means of all the rest.
+        Args:
+            state: the memory.
+            codes: [.., T, C].
+            generator: randomness of the draws.
+            sample: draw; otherwise the most probable cluster and the means of all the rest.
         """
         clusters, weights = engine.draw(self.address(state, codes), generator, sample=sample)
         state = state.translate(state.row_mean.new_zeros(*clusters.shape[:-1], 1, 1))  # one for every episode

@@ -80,6 +80,7 @@ class ShardedStream(Stream):
         none = counts, kinds, torch.zeros(size, code_size, dtype=torch.float64)
         counts, kinds, means = self.total(self._look, none)
         self.counts = counts.tolist()  # frames of every process
+        self.before = sum(self.counts[: self.rank])
         if not any(self.counts):
             raise ValueError(NO_CHUNKS)
         found = [kind for kind, count in zip(KINDS, kinds, strict=True) if count]
@@ -133,7 +134,7 @@ class ShardedStream(Stream):
         device, ranks, total = self.first.device, len(self.counts), sum(self.counts)
         kept = [min(size, count) for count in self.counts]
         draws = _Draws(total, device, self._same(generator))
-        draws.skip(sum(self.counts[: self.rank]))
+        draws.skip(self.before)
         frames = self.first[:0]
 
         def largest() -> tuple[Tensor]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from vbmem.linalg import inverse_and_logdet
+from vbmem.linalg import cholesky, inverse_and_logdet
 
 if TYPE_CHECKING:
     from vbmem.memory.choice import Choice
@@ -117,7 +117,7 @@ class MemoryState(TensorRecord):
 
     row_mean: Tensor  # [.., H, J, C]  R
     row_cov: Tensor  # [.., H, J, J]  U
-    located: bool = True
+    located: bool = True  # the last row is a location b_h
 
     @classmethod
     def of(cls, row_mean: Tensor, row_cov: Tensor, loc_mean: Tensor, loc_var: Tensor) -> MemoryState:
@@ -226,6 +226,30 @@ class Statistics(TensorRecord):
     def __sub__(self, other: Statistics) -> Statistics:
         return self + other.map(torch.neg)
 
+    def without(self, other: Statistics) -> Statistics:
+        """Less those of some of the frames, but of no cluster more than it holds.
+
+        Frames that are addressed otherwise than they once were may ask for more. Then a cluster gives the largest share
+        c <= 1 for which n - c n' >= 0 and S_ww - c S'_ww is positive semi-definite.
+        """
+        info = torch.finfo(self.count.dtype)
+        eye = torch.eye(self.weight_outer.shape[-1], dtype=self.count.dtype, device=self.count.device)
+        size = self.weight_outer.diagonal(dim1=-2, dim2=-1).sum(-1).clamp_min(info.tiny / info.eps)
+        factor = cholesky(self.weight_outer + info.eps * size[..., None, None] * eye, "what frames left")
+        half = torch.linalg.solve_triangular(factor, other.weight_outer, upper=False)
+        asked = torch.linalg.eigvalsh(torch.linalg.solve_triangular(factor, half.mT, upper=False))[..., -1]
+        asked = torch.maximum(asked, other.count / self.count.clamp_min(info.tiny))
+        share = 1 / asked.clamp_min(1)
+        overall = (share * other.count).sum(-1, keepdim=True) / other.count.sum(-1, keepdim=True).clamp_min(info.tiny)
+        squares = share if other.code_square.shape[-2] == share.shape[-1] else overall
+        given = Statistics(
+            share * other.count,
+            share[..., None, None] * other.weight_outer,
+            share[..., None, None] * other.weight_code,
+            squares.unsqueeze(-1) * other.code_square,
+        )
+        return self - given
+
 
 @dataclass(frozen=True)
 class Bound(TensorRecord):
@@ -235,12 +259,12 @@ class Bound(TensorRecord):
     variance it is `kl_codes` = E KL(q(z) || p(z | y, Omega)), and log p(x | z) of the decoder is still to be added.
     """
 
-    log_likelihood: Tensor | None
-    kl_codes: Tensor | None
-    kl_assignments: Tensor
-    kl_weights: Tensor
-    kl_rows: Tensor
-    kl_locations: Tensor
+    log_likelihood: Tensor | None  # E log p(z | y, M), where codes are known exactly
+    kl_codes: Tensor | None  # E KL(q(z) || p(z | y, M)), where they are not
+    kl_assignments: Tensor  # KL(q(s) || p(s))
+    kl_weights: Tensor  # KL(q(w | s) || p(w))
+    kl_rows: Tensor  # KL(q(M) || p(M)) of the factor rows, joint ones given the locations
+    kl_locations: Tensor  # KL(q(b) || p(b))
 
     @property
     def total(self) -> Tensor:

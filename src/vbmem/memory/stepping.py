@@ -14,9 +14,10 @@ from vbmem.memory.checks import check_size
 from vbmem.memory.precision import full_precision
 from vbmem.memory.shards import open_stream
 from vbmem.memory.starting import Start, StartingMemory
-from vbmem.memory.state import MemoryState, Prior, Statistics
+from vbmem.memory.state import MemoryState, Statistics
 from vbmem.memory.streams import SEED_FRAMES, Chunks, Stream
 from vbmem.memory.threads import block_threads
+from vbmem.memory.truncated import Candidates, first_start
 from vbmem.progress import track
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class SteppingMemory(StartingMemory):
         progress: bool = False,
         group: ProcessGroup | None = None,
         follow: Callable[[int, MemoryState], None] | None = None,
+        candidates: int | None = None,
     ) -> MemoryState:
         """Write one episode that is too long to hold, chunk by chunk, once through for every iteration.
 
@@ -91,7 +93,9 @@ class SteppingMemory(StartingMemory):
                 order of the ranks. All get the same state, that which one process would write, to rounding; the start
                 and the generator of the first process count. Every iteration adds up sums once.
             follow: told after every iteration how many are done, and of the state: `write_stream(chunks, iterations -
-                done, state)` goes on from there, to the same end.
+                done, state)` goes on from there, to the same end; with candidates, to much the same.
+            candidates: as in `write`; they take four bytes each, for every frame. Chunks must then come in the same
+                order every time.
 
         Returns:
             The state.
@@ -102,16 +106,20 @@ class SteppingMemory(StartingMemory):
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
         stream = open_stream(chunks, self.code_size, group)
         _, _, prior, centre = self._enter(stream.first, start)
+        few = self.truncation(candidates, stream.before)
         if isinstance(start, MemoryState):
             state = start
         else:
-            parts = self.split(stream.sample(SEED_FRAMES, generator)) - centre
-            state = self.start_state(parts, prior, centre, start, None, generator).translate(centre)
+            size = SEED_FRAMES if few is None else max(SEED_FRAMES, self.layout[0])
+            parts = self.split(stream.sample(size, generator)) - centre
+            state = self.start_state(parts, prior, centre, first_start(start, self.layout[0], few), None, generator)
+            state = state.translate(centre)
         state = stream.agreed(state)
         for step in track(range(steps), "writing", progress):
             # Moved there and back every time, so that a write that goes on from here ends the same to the last bit.
             state = state.translate(-centre)
-            sums = self._sums_of(stream, state, prior, centre)
+            local = LocalPass(state, prior) if few is None else few.local_pass(state, prior)
+            sums = self._sums_of(stream, local, centre)
             state = engine.global_step(sums, state, prior)
             if prior.joint and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
@@ -120,13 +128,18 @@ class SteppingMemory(StartingMemory):
                 follow(step + 1, state)
         return state
 
-    def _sums_of(self, stream: Stream, state: MemoryState, prior: Prior, centre: Tensor) -> Statistics:
+    def truncation(self, candidates: int | None, first: int = 0) -> Candidates | None:
+        """For a write with so many candidates a frame, of frames numbered from `first` on; none where that is all."""
+        few = candidates is not None and check_size("candidates", candidates) < self.layout[0]
+        return Candidates(candidates, first) if candidates is not None and few else None
+
+    def _sums_of(self, stream: Stream, local: LocalPass, centre: Tensor) -> Statistics:
         """A local step over a stream."""
 
         def here() -> tuple[Tensor, ...]:
-            local = LocalPass(state, prior)
             for chunk in stream:
                 local.add(self.split(chunk) - centre)
             return tuple(local.statistics().tensors().values())
 
-        return Statistics(*stream.total(here, tuple(Statistics.none(state, prior).tensors().values())))
+        none = Statistics.none(local.state, local.prior)
+        return Statistics(*stream.total(here, tuple(none.tensors().values())))

@@ -30,13 +30,26 @@ STATE, PRIOR, CHOICE = "state: ", "prior: ", "choice: "  # begin the names of th
 
 
 def save_memory(path: str | Path, memory: Memory, state: MemoryState) -> None:
-    """Write memory and state to one file, which only its owner may read if it is new. An existing file is replaced only
-    once the new one is complete."""
+    """Write memory and state to one file, which only its owner may read if it is new.
+
+    Args:
+        path: the file; an existing one is replaced only once the new one is complete.
+        memory: kind, sizes and prior.
+        state: what was written into it, with any batch dimensions.
+    """
     write_memory(Path(path), memory, state, {}, {})
 
 
 def load_memory(path: str | Path, device: torch.device | str = "cpu") -> tuple[Memory, MemoryState]:
-    """Read what `save_memory` wrote: the memory (kind, sizes, prior) and its state."""
+    """Read what `save_memory` wrote.
+
+    Args:
+        path: the file.
+        device: where its tensors go.
+
+    Returns:
+        The memory (kind, sizes, prior) and its state.
+    """
     memory, state, _, _ = read_memory(Path(path), device)
     return memory, state
 

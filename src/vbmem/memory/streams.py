@@ -40,6 +40,9 @@ class Stream:
         code_size: C.
     """
 
+    before = 0
+    """Frames of other processes that come before those of this one."""
+
     def __init__(self, chunks: Chunks, code_size: int) -> None:
         self.chunks, self.code_size = chunks, code_size
         first = next(self._pass(), None)

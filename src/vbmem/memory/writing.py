@@ -19,6 +19,7 @@ from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics, joined
 from vbmem.memory.stepping import SteppingMemory
 from vbmem.memory.streams import Chunks
 from vbmem.memory.threads import block_threads, side_by_side
+from vbmem.memory.truncated import Candidates, first_start
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -57,6 +58,7 @@ class VariationalMemory(SteppingMemory):
         starts: int = 1,
         expand: bool | None = None,
         gradient_iterations: int | None = None,
+        candidates: int | None = None,
     ) -> tuple[MemoryState, Addresses]:
         """Write episodes into memory, each on its own, in closed form; differentiable.
 
@@ -79,6 +81,10 @@ class VariationalMemory(SteppingMemory):
             expand: after every global step move and turn the weights for the best bound (see `expansion`): by default,
                 where rows and location are joint, outside of training.
             gradient_iterations: differentiate through the last so many steps only; by default through all.
+            candidates: compare each frame with so many clusters only, and look for better ones among their neighbours
+                (see `truncated`), so that all but two early iterations take about as long for any number of
+                clusters; without gradients. With as many as there are clusters, or by default, with all. More than a
+                thousand clusters then start at random frames, unless another start is given.
 
         Returns:
             The state, and the addresses of the last local step: H (K + 1) numbers a frame, which `write_stream` does
@@ -93,11 +99,15 @@ class VariationalMemory(SteppingMemory):
         if self.warns and not training:
             warn_of_scale(parts, prior, weights)
             warn_of_strain(self, codes)
+        few = self.truncation(candidates)
+        if few is not None and training:
+            raise ValueError("candidates are chosen without gradients; write with all clusters, or codes without them")
+        start = first_start(start, self.layout[0], few)
         state = self.start_state(parts, prior, centre, start, weights, generator, starts)
         if expand is None:
             expand = prior.joint and not training
         constant = 0 if gradient_iterations is None else steps - check_size("gradient_iterations", gradient_iterations)
-        state, addresses = self.iterate(parts, state, prior, weights, steps, tol, expand, constant)
+        state, addresses = self.iterate(parts, state, prior, weights, steps, tol, expand, constant, few)
         state = state.translate(centre)
         if starts == 1:
             return state, addresses
@@ -114,10 +124,13 @@ class VariationalMemory(SteppingMemory):
         tol: float | None,
         expand: bool,
         constant: int = 0,
+        candidates: Candidates | None = None,
     ) -> tuple[MemoryState, Addresses]:
         """The iterations of a write, from a state, for codes in the engine's layout; see `write`. What the first
         `constant` of them give counts as constant where gradients are asked for."""
-        plain = tol is None and self._advance is engine.advance  # else they stop together, or are compiled for all
+        begin = LocalPass if candidates is None else candidates.local_pass
+        alone = candidates is None and tol is None  # else episodes stop together, or share their candidates
+        plain = alone and self._advance is engine.advance  # else they are compiled for all
         if plain and short.pays(parts, state, prior):
             return short.write(parts, state, prior, weights, steps, expand)
         groups = groups_of_episodes(parts, state, prior) if plain else []
@@ -133,23 +146,25 @@ class VariationalMemory(SteppingMemory):
         previous: Tensor | None = None
         for step in range(steps - 1):
             with torch.set_grad_enabled(torch.is_grad_enabled() and step >= constant):
-                if tol is None and not expand and not in_parts(parts, state, prior):
+                if alone and not expand and not in_parts(parts, state, prior):
                     state = self._advance(parts, state, prior, weights)
                     continue
-                local, before = LocalPass(state, prior, bounded=tol is not None), state
+                local, before = begin(state, prior, bounded=tol is not None), state
                 local.add(parts, weights)
                 sums = local.statistics()
                 state = engine.global_step(sums, state, prior)
                 if tol is not None:
                     total = local.bound(sums, state).total
                     if previous is not None and bool((total - previous <= tol * previous.abs()).all()):
-                        return state, address(parts, before, prior, weights)
+                        if candidates is None:
+                            return state, address(parts, before, prior, weights)
+                        return state, begin(before, prior).address(parts, weights)
                     previous = total
                 if expand:
                     state = expansion.expand(sums, state, prior)
-        if not in_blocks(parts, state, prior):
+        if candidates is None and not in_blocks(parts, state, prior):
             return self._sweep(parts, state, prior, weights)
-        local = LocalPass(state, prior)
+        local = begin(state, prior)
         addresses = local.address(parts, weights)
         return engine.global_step(local.statistics(), state, prior), addresses
 

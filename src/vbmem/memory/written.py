@@ -242,14 +242,15 @@ class WrittenMemory:
         """Without some of the frames that were written, codes [T, C], as if they never had been.
 
         They are addressed as they were when they were written, and what they added is taken out. That is exact for
-        frames of the last write or update; those of an earlier one are addressed as they would be now. No guarantee of
-        privacy: the frames had their part in where the clusters of all others lie.
+        frames of the last write or update; those of an earlier one are addressed as they would be now, and no cluster
+        gives away more than it holds. No guarantee of privacy: the frames had their part in where the clusters of all
+        others lie.
         """
         _check_episode(codes, self.empty)
         if len(codes) >= self.frames:
             raise ValueError(f"this memory holds {self.frames} frames, of which {len(codes)} cannot be forgotten")
         sums, choice = known_of(self.empty, self.state, codes)
-        left = self._require_sums() - sums
+        left = self._require_sums().without(sums)
         state = self.empty.global_step(self.state.to(torch.float64), left).to(codes.dtype)
         choice = self.choice.combined(choice, theirs=-1.0)
         frames, sums = self.frames - len(codes), left.to(codes.dtype)

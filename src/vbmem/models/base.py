@@ -25,8 +25,8 @@ class Evidence:
     """
 
     log_likelihood: Tensor  # sum_t E log p(x_t | z_t)
-    divergences: dict[str, Tensor]
-    episode_length: int
+    divergences: dict[str, Tensor]  # by name, summed over the episode
+    episode_length: int  # T
     extra_objective: Tensor | None = None  # added to the bound in training only
     measures: dict[str, Tensor] = field(default_factory=dict)  # reported, not optimised
 
@@ -49,8 +49,12 @@ class Evidence:
 class EpisodicModel(Trainable):
     """An encoder and a decoder; a subclass says what lies between them.
 
-    `config` is the settings it was built from, `frame` what its frames look like.
     `network_dtype` may be set to bfloat16: networks then run under autocast, everything else in float32.
+
+    Args:
+        config: the settings it is built from.
+        frame: what its frames look like.
+        embedding_size: numbers that the encoder makes of a frame.
     """
 
     compiled: ClassVar[tuple[str, ...]] = ("embed", "score")

@@ -44,8 +44,8 @@ SAVE_AGAIN = "save or download the model again"
 class SavedModel:
     """A model with what a directory says about it."""
 
-    network: EpisodicModel
-    name: str
+    network: EpisodicModel  # its trained networks
+    name: str  # what it is called; memories it writes know it
     data: DataConfig | None = None
     """What it was trained on, where that is known."""
     seed: int = 0

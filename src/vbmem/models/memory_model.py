@@ -21,6 +21,10 @@ class MemoryModel(CodedModel):
 
     Of a code z = (content, own), [.., C], the content alone is written; the last `own_size` numbers have a prior of
     their own, and the paper's model has none.
+
+    Args:
+        config: the memory, the networks and how it is trained.
+        frame: what its frames look like.
     """
 
     refines = True

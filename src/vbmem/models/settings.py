@@ -17,7 +17,7 @@ OwnPrior = Literal["standard", "network"]
 Precision = Literal["bfloat16", "float32"]
 
 # How pictures are made unless told otherwise.
-READS = 4  # of what was drawn from a memory, before it is shown
+READS = 2  # of what was drawn from a memory, before it is shown; more make it blurred, fewer leave blends
 PAINT_STEPS = 1  # in which a crisp picture is painted
 
 

@@ -21,9 +21,9 @@ Likelihood = Literal["gaussian", "bernoulli"]
 class FrameFormat:
     """What frames look like: float [.., channels, size, size] in [0, 1]."""
 
-    size: int
-    channels: int
-    likelihood: Likelihood = "gaussian"
+    size: int  # pixels of a side
+    channels: int  # 1 or 3
+    likelihood: Likelihood = "gaussian"  # of a pixel; bernoulli for pixels of 0 and 1
 
 
 # The floor bounds the density of a frame; the span leaves room for pixels the code says nothing about.

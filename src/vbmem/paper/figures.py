@@ -9,7 +9,6 @@ scikit-learn's photographs, so that all figures can be drawn anywhere.
 """
 
 import io
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure as Drawing
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageDraw
 from rich.console import Console
 from torch import Tensor
 
@@ -32,12 +31,11 @@ from vbmem.paper.metrics.neighbours import nearest
 from vbmem.pretrained.baseline import Baseline
 from vbmem.pretrained.directory import load_any
 from vbmem.pretrained.model import Model
-from vbmem.sheets import figure_png, grid, save_animation, save_picture
+from vbmem.sheets import GAP, TITLE, figure_png, grid, label_font, save_animation, save_picture, titled, together
 
 STEPS = 12  # of iterative reading
+PAIRS = 32  # of a new picture and the nearest written one
 SCALE = 2  # screen pixels to a pixel of a frame
-GAP = 24  # screen pixels between panels
-TITLE, FONT_SIZE = 26, 15  # height of the line over a panel, and of its text
 COLOURS = 192  # in a frame of the animation
 STEP_MS, LAST_MS = 250, 2500  # how long the animation shows a step, and the last one
 
@@ -206,9 +204,10 @@ def figure3(scene: Scene) -> Sheets:
 
 @partial(Figure, Size(frames=64, shown=16, columns=16))
 def figure4(scene: Scene) -> Sheets:
-    """Figure 4: iterative reading, and an animation to watch it.
+    """Figure 4: iterative reading, an animation to watch it, and what is new in its results.
 
-    Below the episode, one chain a row: the sample it starts from, its steps, and the last one's nearest neighbour.
+    Below the episode, one chain a row: the sample it starts from, its steps, and the last one's nearest neighbour. In a
+    file of their own more new pictures, as `generate` draws and reads them, each over the written one nearest to it.
     """
     name, start = scene.name, scene.samples()
     steps, frames = scene.reads(start), scene.pictures / 255
@@ -222,7 +221,18 @@ def figure4(scene: Scene) -> Sheets:
     side = math.isqrt(scene.size.shown)
     animation = [titled(grid(step, side, SCALE), f"{name}, step {n}") for n, step in enumerate(steps, 1)]
     sheet = together(scene.reference(scene.size.columns), rows, down=True)
-    return {f"figure4-{name}.png": sheet, f"figure4-{name}.gif": animation}
+    sheets: Sheets = {f"figure4-{name}.png": sheet, f"figure4-{name}.gif": animation}
+    return sheets if scene.as_in_paper else sheets | {f"figure4-{name}-nearest.png": _beside_nearest(scene)}
+
+
+def _beside_nearest(scene: Scene) -> Image.Image:
+    """New pictures by row, and under each row the written ones that are nearest to them."""
+    columns, frames = scene.size.columns, scene.pictures / 255
+    new = scene.model.generate(scene.memory, PAIRS, generator=scene.generator)
+    pairs = zip(new.split(columns), frames[nearest(new, frames)].split(columns), strict=True)
+    rows = [grid(torch.cat(pair), columns, SCALE) for pair in pairs]
+    title = f"New pictures from memory, and below each the nearest written one ({scene.name})"
+    return titled(together(*rows, down=True, gap=GAP // 2), title)
 
 
 @partial(Figure, Size(frames=640, shown=100, columns=10, clusters=100))
@@ -263,32 +273,8 @@ def _memory_panel(written: WrittenMemory, height: int) -> Image.Image:
     bar = figure.add_axes(((left + inside + 14) / width, below / total, 14 / width, height / total))
     figure.colorbar(image, cax=bar)
     panel = Image.open(io.BytesIO(figure_png(figure, dpi=100))).convert("RGB")
-    ImageDraw.Draw(panel).text((left, TITLE // 2), "Memory state: row means", "black", _font(), anchor="lm")
+    ImageDraw.Draw(panel).text((left, TITLE // 2), "Memory state: row means", "black", label_font(), anchor="lm")
     return panel
-
-
-def titled(panel: Image.Image, title: str) -> Image.Image:
-    """The panel with a line of text over it, wide enough for both."""
-    font = _font()
-    missing = max(0, SCALE + math.ceil(font.getlength(title)) - panel.width)
-    sheet = ImageOps.expand(panel, (0, TITLE, missing, 0), "white")
-    ImageDraw.Draw(sheet).text((SCALE, TITLE // 2), title, "black", font, anchor="lm")
-    return sheet
-
-
-def _font() -> ImageFont.FreeTypeFont:
-    """The one matplotlib writes with, so that all labels look alike."""
-    return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", FONT_SIZE)
-
-
-def together(*panels: Image.Image, down: bool = False, gap: int = GAP) -> Image.Image:
-    """Panels from left to right, or from top to bottom."""
-    starts = [0, *itertools.accumulate((panel.height if down else panel.width) + gap for panel in panels)]
-    length, breadth = starts.pop() - gap, max(panel.width if down else panel.height for panel in panels)
-    sheet = Image.new("RGB", (breadth, length) if down else (length, breadth), "white")
-    for panel, start in zip(panels, starts, strict=True):
-        sheet.paste(panel, (0, start) if down else (start, 0))
-    return sheet
 
 
 def _save(sheet: Sheet, path: Path) -> Path:

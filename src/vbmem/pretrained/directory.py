@@ -89,7 +89,12 @@ def as_model(saved: SavedModel) -> Model:
 
 
 def load_network(source: str | Path, device: torch.device | str = "cpu") -> SavedModel:
-    """Networks of any model, with or without a memory, ready for evaluation; the arguments are those of `load`."""
+    """Networks of any model, with or without a memory, ready for evaluation.
+
+    Args:
+        source: a name that comes with vbmem, the directory of a model or a training run, or hf://USER/NAME.
+        device: where its tensors go.
+    """
     return load_model(find(source), device)
 
 

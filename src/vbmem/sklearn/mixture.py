@@ -49,6 +49,7 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         tol: converged when an iteration raises the bound by less than this many nats a sample.
         warm_start: `fit` continues from the fit before, where there is one of this size.
         output: what `transform` gives: probabilities of the "clusters", or the "reconstruction", X without its noise.
+        random_state: seed or generator of the starts, the moves and what `sample` draws.
 
     Attributes:
         weights_: [H] shares of samples.

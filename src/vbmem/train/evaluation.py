@@ -151,7 +151,13 @@ def change_memory(
 
 
 class Evaluation:
-    """Evaluates a model on all episodes of a source: means over episodes, one sample of every random variable."""
+    """Evaluates a model on all episodes of a source: means over episodes, one sample of every random variable.
+
+    Args:
+        model: what is evaluated.
+        source: the episodes, one pass of them.
+        graph: capture a step as a CUDA graph, where the model allows it.
+    """
 
     def __init__(self, model: Trainable, source: EpisodeSource, *, graph: bool = True) -> None:
         self.model, self.source = model, source

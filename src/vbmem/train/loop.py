@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
@@ -17,12 +18,13 @@ from vbmem.files import PARTIAL, reading
 from vbmem.models.base import EpisodicModel
 from vbmem.models.directory import write_weights
 from vbmem.models.trainable import Trainable
-from vbmem.train.batch_norm import FreshStatistics
+from vbmem.train.batch_norm import FreshStatistics, share_batch_norm
 from vbmem.train.checkpoint import Progress, Tensors, load_checkpoint, random_tensors, restore_random, save_checkpoint
 from vbmem.train.evaluation import Evaluation
 from vbmem.train.interrupt import StoppedBetweenSteps, deferred_interrupt
 from vbmem.train.lock import DirectoryLock
 from vbmem.train.log import Display, RunLog
+from vbmem.train.processes import Processes
 from vbmem.train.runs import make_model, make_source, read_run, write_run
 from vbmem.train.settings import RunConfig
 from vbmem.train.step import TrainingStep
@@ -40,6 +42,20 @@ class Trainer:
     bound), last.safetensors (to resume from), log.jsonl.
 
     Something else than a model is trained by a subclass that says how it is made, written down and recognised.
+
+    Processes of a `group` train one model together: each takes its share of the episodes of every batch, gradients,
+    reports and statistics of batch norm are those of the whole batch, and the first one alone validates, writes and
+    prints. So they do what one process does, to rounding, but for what is drawn: every process draws from the seed, the
+    step and its number. All must be able to read `run_dir`.
+
+    Args:
+        config: all that is to be settled of a run.
+        images: the pictures; a part of those to train on is kept for validation.
+        run_dir: its directory.
+        device: where to train.
+        resume: go on from the last checkpoint in that directory.
+        console: where a line an epoch is printed.
+        group: processes that train together; each has all the pictures.
     """
 
     def __init__(
@@ -51,25 +67,31 @@ class Trainer:
         *,
         resume: bool = False,
         console: Console | None = None,
+        group: ProcessGroup | None = None,
     ) -> None:
         self.config, self.run_dir, self.device = config, run_dir, device
-        self.console = console or Console()
+        self.processes = Processes(group)
+        self.processes.check_batch(config.data.batch_size)
+        self.console = (console or Console()) if self.processes.is_first else Console(quiet=True)
         path = run_dir / CHECKPOINT
         if resume and not path.is_file():
             raise CheckpointError(f"there is no checkpoint {path}; train first, or check the directory")
-        self._lock = DirectoryLock(run_dir)
+        self._lock = DirectoryLock(run_dir) if self.processes.is_first else None
         try:
             if not resume and path.exists():
                 raise CheckpointError(f"{run_dir} holds a run already; resume it, or choose another directory")
+            self.processes.meet()  # when the first one has the directory for them
             self._prepare(images, resume)
         except BaseException:
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()
             raise
 
     def _prepare(self, images: ImageSet, resume: bool) -> None:
         config, device = self.config, self.device
         self.model = self._make(images)
-        if device.type == "cuda":
+        waits = self.processes.count > 1 and share_batch_norm(self.model, self.processes)
+        if device.type == "cuda" and not waits:  # for other processes, which nothing that is compiled can
             self.model.compile_parts()
         self.source = make_source(config.data, images, "train", config.seed, device, training=True)
         self.validate = Evaluation(self.model, make_source(config.data, images, "valid", config.seed + 1, device))
@@ -81,6 +103,7 @@ class Trainer:
             self._restore()
         else:
             self._open_stage()
+        self.processes.meet()  # when all have read what is there
         self._claim_directory()
 
     def _make(self, images: ImageSet) -> Trainable:
@@ -100,6 +123,8 @@ class Trainer:
 
     def run(self) -> float:
         """Train to the end; the best validation bound per frame of the last stage."""
+        if self._lock is None:
+            return self._run()
         self._lock.acquire()
         try:
             return self._run()
@@ -107,15 +132,17 @@ class Trainer:
             self._lock.release()
 
     def _run(self) -> float:
-        log = RunLog(self.run_dir, self.progress.epoch)
+        log = RunLog(self.run_dir, self.progress.epoch) if self.processes.is_first else None
         display = Display(self.console, self.source.batches_per_epoch)
-        with closing(log), display, deferred_interrupt() as self._stop_if_pressed:
+        closed = nullcontext() if log is None else closing(log)
+        with closed, display, deferred_interrupt(self.processes) as self._stop_if_pressed:
             try:
                 while not self._finished:
                     self._epoch(display, log)
             except StoppedBetweenSteps:
                 self._save()
                 display.say(f"stopped, and saved in {self.run_dir}; resume the run to go on")
+                self.processes.meet()  # torchrun ends all as soon as one has ended
                 raise KeyboardInterrupt from None
         return self.progress.best if self.progress.best is not None else math.nan
 
@@ -123,22 +150,23 @@ class Trainer:
     def _finished(self) -> bool:
         return self.progress.stage >= len(self.config.stages)
 
-    def _epoch(self, display: Display, log: RunLog) -> None:
+    def _epoch(self, display: Display, log: RunLog | None) -> None:
         progress = self.progress
-        batches = self.source.epoch_indices(progress.epoch).to(self.device)
+        batches = self.processes.share(self.source.epoch_indices(progress.epoch)).to(self.device)
         warming = math.ceil(self.config.warm_up / self.source.batches_per_epoch)  # epochs, in which the bound may fall
         self.step.set_learning_rate(self._learning_rate(), warming=progress.epoch < warming)
         trained, skipped = self._train(batches, display)
         validated, better = self._validate(batches)
-        log.event(
-            "epoch",
-            progress.epoch,
-            stage=progress.stage,
-            train=trained,
-            valid=validated,
-            skipped_steps=skipped,
-            seconds=progress.seconds,
-        )
+        if log is not None:
+            log.event(
+                "epoch",
+                progress.epoch,
+                stage=progress.stage,
+                train=trained,
+                valid=validated,
+                skipped_steps=skipped,
+                seconds=progress.seconds,
+            )
         headline, digits = self.model.headline, self.model.digits
         display.say(
             f"epoch {progress.epoch:4d}   train {trained.get(headline, math.nan):9.{digits}f}   "
@@ -159,6 +187,7 @@ class Trainer:
         started = looked = time.monotonic()
         for indices in batches[first:]:
             self._stop_if_pressed()
+            self.processes.seed(self.config.seed, self._steps)
             self.step(indices)
             progress.batch += 1
             if time.monotonic() - looked > LOOK_EVERY:
@@ -178,17 +207,31 @@ class Trainer:
     def _validate(self, batches: Tensor) -> tuple[dict[str, float], bool]:
         """The bound on the validation pictures, and whether it is the best so far; the best weights are kept."""
         progress = self.progress
+        self.processes.seed(self.config.seed, -self._steps)  # not with the draws of the next step
         try:
             with self.step.averaged(), self._statistics(batches):
-                validated = self.validate()  # on the same episodes every time, so that epochs can be compared
-                bound = validated[self.model.headline]
+                validated = self._validated()
+                bound = self.processes.of_first(validated[self.model.headline])
                 better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
                 if better:
                     progress.best, progress.best_epoch = bound, progress.stage_epoch
                     self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        except NumericalError:  # as bad as a NaN, which is what CUDA gives
-            return {self.model.headline: math.nan, "standard_error": math.nan}, False
+        except NumericalError:
+            if self.processes.count > 1:  # others may be waiting for statistics of batch norm
+                raise
+            return self._no_bound, False
         return validated, better
+
+    def _validated(self) -> dict[str, float]:
+        """What the first process finds, on the same episodes every time, so that epochs can be compared."""
+        try:
+            return self.validate() if self.processes.is_first else self._no_bound
+        except NumericalError:  # as bad as a NaN, which is what CUDA gives
+            return self._no_bound
+
+    @property
+    def _no_bound(self) -> dict[str, float]:
+        return {self.model.headline: math.nan, "standard_error": math.nan}
 
     def _statistics(self, batches: Tensor) -> AbstractContextManager[None]:
         """Batch norm's for a validation."""
@@ -228,8 +271,13 @@ class Trainer:
         stages = self.config.stages
         stage = stages[min(self.progress.stage, len(stages) - 1)]
         self.model.regulariser, self.model.damage = self.config.regulariser(stage), self.config.damage
-        steps = self.progress.epoch * self.source.batches_per_epoch + self.progress.batch
-        self.step = TrainingStep(self.model, self.source, self.config, stage.learning_rate, steps)
+        rate = stage.learning_rate
+        self.step = TrainingStep(self.model, self.source, self.config, rate, self._steps, self.processes)
+
+    @property
+    def _steps(self) -> int:
+        """Made in the whole run."""
+        return self.progress.epoch * self.source.batches_per_epoch + self.progress.batch
 
     def _learning_rate(self) -> float:
         progress = self.progress
@@ -240,14 +288,15 @@ class Trainer:
 
     def _save(self) -> None:
         """Write the model as it is best, and last.safetensors, which alone is what the run goes on from."""
-        self._write()
-        groups = {
-            "model": self.model.state_dict(),
-            "best": self._best,
-            "random": random_tensors(self.device),
-            **self.step.tensors(),
-        }
-        save_checkpoint(self.run_dir / CHECKPOINT, groups, self.progress)
+        if self.processes.is_first:
+            self._write()
+            groups = {
+                "model": self.model.state_dict(),
+                "best": self._best,
+                "random": random_tensors(self.device),
+                **self.step.tensors(),
+            }
+            save_checkpoint(self.run_dir / CHECKPOINT, groups, self.progress)
         self._saved = time.monotonic()
 
     def _restore(self) -> None:
@@ -267,6 +316,6 @@ class Trainer:
 
     def _claim_directory(self) -> None:
         """Write everything a run writes, once, before training: a full or read-only disk shows now."""
-        for leftover in self.run_dir.glob(PARTIAL):
+        for leftover in self.run_dir.glob(PARTIAL) if self.processes.is_first else ():
             leftover.unlink()
         self._save()

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from rich.console import Console
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, ModelError
@@ -107,6 +108,7 @@ class DecoderTrainer(Trainer):
         run_dir: where everything goes.
         resume: go on from the last checkpoint there.
         console: where to show how it goes.
+        group: of processes that train it together; see `Trainer`.
 
     Raises:
         ModelError: for a model whose frames have no codes of their own, or that does not know its data.
@@ -122,6 +124,7 @@ class DecoderTrainer(Trainer):
         *,
         resume: bool = False,
         console: Console | None = None,
+        group: ProcessGroup | None = None,
     ) -> None:
         if not isinstance(saved.network, CodedModel):
             kind = type(saved.network).__name__
@@ -133,7 +136,7 @@ class DecoderTrainer(Trainer):
         self.painting, self.saved = painting, saved
         device = next(saved.network.parameters()).device
         config = painting.run(saved.data, saved.network.config)
-        super().__init__(config, images, run_dir, device, resume=resume, console=console)
+        super().__init__(config, images, run_dir, device, resume=resume, console=console, group=group)
 
     def _make(self, images: ImageSet) -> Trainable:
         network = self.saved.network
@@ -141,7 +144,7 @@ class DecoderTrainer(Trainer):
         torch.manual_seed(self.painting.seed)
         decoder = self.painting.decoder.build(network.frame, network.config.code_size)
         made = Painting(decoder.place_on(self.device, network.network_dtype), network, self.painting.clusters)
-        if (episodes := self.config.data.batch_size) < (sizes := len(made.codes.memories)):
+        if (episodes := self.config.data.batch_size // self.processes.count) < (sizes := len(made.codes.memories)):
             raise ValueError(
                 f"memories of {sizes} sizes need as many episodes in a batch, and {self.painting.batch_frames} frames "
                 f"are {episodes}; raise batch_frames, or give fewer clusters"

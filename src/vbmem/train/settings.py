@@ -35,9 +35,9 @@ class Stage:
 class RunConfig:
     """A training run."""
 
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=VAEConfig)
-    stages: tuple[Stage, ...] = (Stage(),)
+    data: DataConfig = field(default_factory=DataConfig)  # the pictures, and what an episode of them is
+    model: ModelConfig = field(default_factory=VAEConfig)  # the kind of model and its sizes
+    stages: tuple[Stage, ...] = (Stage(),)  # one after the other
     copies: int = 1
     """How often every episode counts within its batch, each time with its own randomness."""
     beta1: float = 0.9
@@ -90,7 +90,7 @@ class RunConfig:
 class PaintingConfig:
     """The training of a crisp decoder over a frozen model."""
 
-    decoder: CrispConfig = field(default_factory=CrispConfig)
+    decoder: CrispConfig = field(default_factory=CrispConfig)  # its network
     epochs: int = 240
     """Passes through the pictures."""
     batch_frames: int = 512

@@ -16,6 +16,7 @@ from vbmem.data.episodes import EpisodeSource
 from vbmem.errors import NumericalError
 from vbmem.models.trainable import Trainable
 from vbmem.train.checkpoint import Groups
+from vbmem.train.processes import Processes
 from vbmem.train.settings import RunConfig
 
 WARM_UP_STEPS = 3  # real steps, run before the capture so that libraries have made their allocations
@@ -32,12 +33,21 @@ class TrainingStep:
         config: the run, for its `copies`, `beta1`, `clip`, `warm_up`, `scale_rate` and `averaging`.
         learning_rate: to begin with.
         steps: how many the run has made before.
+        processes: that make every step together, each with its share of the batch.
     """
 
     def __init__(
-        self, model: Trainable, source: EpisodeSource, config: RunConfig, learning_rate: float, steps: int = 0
+        self,
+        model: Trainable,
+        source: EpisodeSource,
+        config: RunConfig,
+        learning_rate: float,
+        steps: int = 0,
+        processes: Processes | None = None,
     ) -> None:
         self.model, self.source, self.config = model, source, config
+        self.processes = processes or Processes()
+        self._message_length = 0  # of what processes tell each other in a step; unknown before the first
         device = source.images.device
         cuda = device.type == "cuda"
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
@@ -63,7 +73,7 @@ class TrainingStep:
         self._run = graphed(self._step, source)
 
     def __call__(self, indices: Tensor) -> None:
-        """Train on the frames at `indices` [B, T]."""
+        """Train on the frames at `indices` [B, T], in a group on those of the share of this process."""
         self.model.train()
         self._run(indices)
 
@@ -128,6 +138,8 @@ class TrainingStep:
         try:
             outcome = self.model(self._frames(indices), self.config.copies)
         except NumericalError:  # only where Python may look at values; a captured step yields NaN instead
+            if not self._stood_in():
+                raise
             self._finish(torch.ones_like(self.skipped))
             return
         weight = None
@@ -135,17 +147,39 @@ class TrainingStep:
             weight = FIRST_WEIGHT + (1 - FIRST_WEIGHT) * (self.steps / self.config.warm_up).clamp(max=1)
         loss = -outcome.objective(weight).mean() / outcome.episode_length
         loss.backward()
+        loss, reports = loss.detach(), self._reports(outcome.per_frame())
+        if self.processes.count > 1:
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            self._message_length = self.processes.average([*gradients, loss, reports])
         longest = math.inf if self.config.clip is None else self.config.clip
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, longest, foreach=True)
-        bad = 1 - (norm.isfinite() & loss.detach().isfinite()).to(self.skipped)
+        bad = 1 - (norm.isfinite() & loss.isfinite()).to(self.skipped)
         # The fused optimiser leaves everything as it is where this is 1.
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
         self.optimizer.grad_scale = None  # type: ignore[attr-defined]
         self.optimizer.step()
-        self._finish(bad, outcome.per_frame())
+        self._finish(bad, reports)
 
     @torch.no_grad()
-    def _finish(self, bad: Tensor, reports: dict[str, Tensor] | None = None) -> None:
+    def _reports(self, reports: dict[str, Tensor]) -> Tensor:
+        """Means over the episodes of what the model reports, in the order of `names`."""
+        if not self.names:
+            self.names = sorted(reports)
+            self.sums = torch.zeros(len(reports), device=self.sums.device)
+        return torch.stack([reports[name] for name in self.names]).mean(-1)
+
+    def _stood_in(self) -> bool:
+        """Whether other processes could be told that this step is bad for all: not if they wait for a message whose
+        length is not known yet, or in the middle of the networks, for statistics of batch norm."""
+        if self.processes.count == 1:
+            return True
+        if not self._message_length or len(self._statistics):
+            return False
+        self.processes.spoil(self._message_length, self.sums)
+        return True
+
+    @torch.no_grad()
+    def _finish(self, bad: Tensor, reports: Tensor | None = None) -> None:
         """Keep count, move the averages towards the weights, undo what a bad step did to batch norm's statistics."""
         self._statistics.copy_(torch.where(bad > 0, self._statistics_before, self._statistics))
         if self.averages:
@@ -155,10 +189,7 @@ class TrainingStep:
         self.streak.copy_((self.streak + bad) * bad)
         self.counted += 1 - bad
         if reports is not None:
-            if not self.names:
-                self.names = sorted(reports)
-                self.sums = torch.zeros(len(reports), device=bad.device)
-            self.sums += torch.where(bad > 0, 0.0, torch.stack([reports[name] for name in self.names]).mean(-1))
+            self.sums += torch.where(bad > 0, 0.0, reports)
 
 
 @contextmanager
@@ -177,13 +208,15 @@ def graphed(function: Callable[[Tensor], None], source: EpisodeSource) -> Callab
     device = source.images.device
     if device.type != "cuda":
         return function
-    static = torch.zeros(source.data.batch_size, source.data.episode_length, dtype=torch.int64, device=device)
+    static = torch.zeros(0, dtype=torch.int64, device=device)
     stream = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
     calls = 0
 
     def run(indices: Tensor) -> None:
-        nonlocal calls
+        nonlocal calls, static
+        if not calls:
+            static = torch.zeros_like(indices, device=device)
         static.copy_(indices, non_blocking=True)
         if calls < WARM_UP_STEPS:
             stream.wait_stream(torch.cuda.current_stream())

@@ -4,10 +4,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vbmem.paper.figures import SCALE, titled, together
+from vbmem.paper.figures import SCALE
 from vbmem.pretrained.baseline import Baseline
 from vbmem.pretrained.model import Model
-from vbmem.sheets import grid
+from vbmem.sheets import grid, titled, together
 
 CHARACTERS, SHOTS, DRAWN = 12, 5, 8  # columns, and rows above and below
 
