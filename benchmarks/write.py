@@ -4,7 +4,7 @@
 
 On the CPU: 2 threads, medians, peak extra memory; a transcription of theorem C.4 and scikit-learn's
 BayesianGaussianMixture as peers; cost against T and H; and how much longer a write takes as it is by default, with a
-better start and parameter expansion. On CUDA: microseconds, eager and as a CUDA graph, plain and compiled.
+better start and parameter expansion. On CUDA, see `write_cuda`: few episodes, many short ones, and a long one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ ITERATIONS = 10
 console = Console(width=110)
 
 
-def clustered_codes(batch: int, frames: int, clusters: int, size: int, device: str = "cpu") -> torch.Tensor:
+def clustered_codes(batch: int, frames: int, clusters: int, size: int) -> torch.Tensor:
     """Codes that look like a written episode's: as many clusters as the memory, at its prior's scale."""
     generator = torch.Generator().manual_seed(0)
     centres = 1.5 * torch.randn(batch, clusters, size, generator=generator)
     pick = torch.randint(clusters, (batch, frames), generator=generator)
     codes = torch.gather(centres, 1, pick[..., None].expand(-1, -1, size))
-    return (codes + 1.3 * torch.randn(batch, frames, size, generator=generator)).to(device)
+    return codes + 1.3 * torch.randn(batch, frames, size, generator=generator)
 
 
 def median_seconds(function: Callable[[], object], repeats: int) -> float:
@@ -147,44 +147,16 @@ def scaling(repeats: int) -> dict[str, list[dict[str, float]]]:
     return result
 
 
-def on_cuda() -> list[dict[str, Any]]:
-    """Microseconds of the same writes from CUDA events: eager, and as one CUDA graph, plain and compiled."""
-
-    def microseconds(function: Callable[[], object], repeats: int = 50) -> float:
-        for _ in range(3):
-            function()
-        times = []
-        for _ in range(repeats):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            function()
-            end.record()
-            end.synchronize()
-            times.append(1e3 * start.elapsed_time(end))
-        return statistics.median(times)
-
-    def captured(function: Callable[[], object]) -> Callable[[], object]:
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                function()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            function()
-        return graph.replay
-
-    results = []
-    for batch, frames, clusters, rows, size in SIZES:
-        codes = clustered_codes(batch, frames, clusters, size, "cuda")
-        memory = MixtureMemory(size, rows, clusters)
-        write = lambda m=memory, z=codes: plain_write(m, z)  # noqa: E731
-        times = {"eager": microseconds(write), "graph": microseconds(captured(write))}
-        memory.compile()
-        times["compiled_graph"] = microseconds(captured(write))
-        results.append({"size": dict(zip("BTHKC", (batch, frames, clusters, rows, size), strict=True)), "us": times})
-        console.print(results[-1])
-    return results
+def many_episodes(repeats: int) -> dict[str, Any]:
+    """Memories a second of many short episodes written at once, from k-means++ seeds, plain and as by default."""
+    size = (256, *SIZES[0][1:])
+    seconds = {name: median_seconds(one_write(name, *size), repeats) for name in ("vbmem", "vbmem_default")}
+    result = {
+        "size": dict(zip("BTHKC", size, strict=True)),
+        "memories_a_second": {name: round(size[0] / value) for name, value in seconds.items()},
+    }
+    console.print(result)
+    return result
 
 
 def main() -> None:
@@ -196,10 +168,14 @@ def main() -> None:
     report: dict[str, Any] = {"torch": torch.__version__, "machine": platform.processor() or platform.machine()}
     with torch.no_grad():
         if options.device == "cuda":
-            report |= {"device": torch.cuda.get_device_name(), "cuda": on_cuda()}
+            from write_cuda import few_episodes, long_episode, short_episodes
+
+            report |= {"device": torch.cuda.get_device_name(), "cuda": few_episodes(SIZES)}
+            report |= {"episodes": short_episodes(SIZES[0][1:]), "long": [long_episode(rows) for rows in (0, 6)]}
         else:
             torch.set_num_threads(2)
             report |= {"threads": 2, "cpu": against_peers(options.repeats), "scaling": scaling(options.repeats)}
+            report |= {"episodes": many_episodes(options.repeats)}
     emit(report, options.out)
 
 

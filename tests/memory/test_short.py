@@ -23,8 +23,10 @@ pytestmark = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="no 
 @pytest.fixture(autouse=True)
 def in_groups(monkeypatch):
     """Two episodes of this size at a time, and always in the kernels."""
-    monkeypatch.setattr(short, "pays", lambda codes, *_: codes.dtype == torch.float32)
-    monkeypatch.setattr(short, "AT_A_TIME", 2 * (20 * 5 + 4 * 3 * 3 * 5))
+    monkeypatch.setattr(
+        short, "pays", lambda codes, state, prior: codes.dtype == torch.float32 and short.suits(state, prior)
+    )
+    monkeypatch.setattr(short, "AT_A_TIME", 2 * short.numbers(20, 5, 3, 3, 1))
 
 
 def assert_same(problem, mask=None):
@@ -63,3 +65,21 @@ def test_short_episodes_equal_the_engine_with_every_noise_and_weights_of_frames(
 )
 def test_short_episodes_equal_the_engine_at_every_size(sizes):
     assert_same(make_problem("mixture", sizes))
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "expected"),
+    [
+        ("mixture", Sizes(frames=64, part_size=200, rows=6, clusters=10), True),
+        ("mixture", Sizes(frames=100, part_size=64, rows=2, clusters=5), True),
+        ("mixture", Sizes(frames=100, part_size=32, rows=2, clusters=5), False),
+        ("mixture", Sizes(frames=40, part_size=64, rows=12, clusters=10), False),
+        ("mixture-factorised", Sizes(frames=64, part_size=200, rows=6, clusters=10), False),
+        ("gaussian", Sizes(frames=64, part_size=200, rows=6, clusters=10), False),
+    ],
+)
+def test_only_what_was_measured_to_be_quicker_leaves_the_engine(name, sizes, expected):
+    problem = make_problem(name, sizes)
+    codes = problem.memory.split(problem.codes)
+    frames, size = codes.shape[-2:]
+    assert short.measured(frames, size, problem.state, problem.memory.prior(codes)) is expected
