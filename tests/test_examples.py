@@ -34,6 +34,9 @@ def test_there_are_notebooks():
     assert {path.stem for path in NOTEBOOKS} >= {"quick_start", "embeddings", "train_on_your_folder"}
 
 
+SLOW = ("train_on_your_folder",)  # `make trust` runs it
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_kept_as_it_ran(path):
     assert path.stat().st_size < 300_000
@@ -45,7 +48,10 @@ def test_a_notebook_is_kept_as_it_ran(path):
     assert not re.search(r"/home/|/root/|/tmp/", path.read_text())
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.long] * (path.stem in SLOW)) for path in NOTEBOOKS],
+)
 def test_a_notebook_still_says_what_it_shows(path, tmp_path, processes):
     (work := tmp_path / "work").mkdir()
     results, errors = tmp_path / "results.json", tmp_path / "errors.txt"

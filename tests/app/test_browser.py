@@ -473,6 +473,7 @@ def test_what_goes_wrong_is_said_on_the_page(page: Page, tmp_path: Path) -> None
     shows(page.locator("#memory .card").first, "3")
 
 
+@pytest.mark.long
 def test_two_visitors_have_nothing_in_common(page: Page, context: BrowserContext, server: Server) -> None:
     second = visit(context, server)
     page.locator("#number input").fill("5")

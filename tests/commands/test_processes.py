@@ -20,6 +20,7 @@ from vbmem.errors import GroupError
 MORTAL = Path(__file__).with_name("mortal.py")
 
 
+@pytest.mark.long
 def test_a_lost_process_ends_all_and_they_go_on_to_what_one_process_writes(tmp_path):
     """One test of all, since processes take seconds to start: torchrun starts both anew once one has died."""
     (shards := tmp_path / "shards").mkdir()

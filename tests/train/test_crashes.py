@@ -17,8 +17,8 @@ from vbmem.files import read_tensors
 from vbmem.train import Stage, loop
 from vbmem.train.checkpoint import load_checkpoint
 
-KILLS = 7
-EPOCHS = 25
+KILLS = 4
+EPOCHS = 15
 
 
 @pytest.mark.parametrize(("times", "epochs"), [(KILLS, EPOCHS), pytest.param(150, 600, marks=pytest.mark.long)])

@@ -76,7 +76,13 @@ def interrupted(monkeypatch, config, run_dir, batches, how=StoppedBetweenSteps, 
     return made
 
 
-@pytest.mark.parametrize("batches", [BATCHES, BATCHES + 5], ids=["between-epochs", "within-an-epoch"])
+@pytest.mark.parametrize(
+    "batches",
+    [
+        pytest.param(BATCHES, id="between-epochs", marks=pytest.mark.long),
+        pytest.param(BATCHES + 5, id="within-an-epoch"),
+    ],
+)
 @pytest.mark.parametrize("config", RUNS.values(), ids=RUNS.keys())
 def test_a_resumed_run_equals_an_undisturbed_one(config, batches, undisturbed, tmp_path, monkeypatch):
     interrupted(monkeypatch, config, tmp_path, batches)
