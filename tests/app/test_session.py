@@ -74,7 +74,7 @@ def test_a_trees_portraits_differ_from_cluster_to_cluster() -> None:
 
 def test_a_clicked_cluster_gives_pictures_like_its_own_frames(written: Session) -> None:
     drawn = portraits(written, 10)
-    centres = torch.stack([replace(written, chosen=portrait.cluster).generate(16).mean(0) for portrait in drawn])
+    centres = torch.stack([replace(written, chosen=portrait.cluster).generate(6).mean(0) for portrait in drawn])
     distances = (centres[:, None] - torch.stack([portrait.mean for portrait in drawn])).abs().flatten(2).mean(-1)
     nearest = distances.argmin(-1).tolist()
     assert sum(own == found for own, found in enumerate(nearest)) >= 8
