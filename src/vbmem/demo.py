@@ -1,6 +1,5 @@
 """The demonstration: a page in one file, to look at and to send to a friend, of what memories draw, recall and know."""
 
-from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,14 @@ from torch import Tensor
 import vbmem
 from vbmem.data import examples, load_images
 from vbmem.data.damage import hide_right
-from vbmem.files import write_atomically
+from vbmem.files import data_url, write_atomically
 from vbmem.models.settings import READS
 from vbmem.paper.metrics.neighbours import nearest
 from vbmem.paper.presets import get_preset
 from vbmem.pretrained.inputs import as_frames, to_unit
 from vbmem.pretrained.timing import timed_write
 from vbmem.sheets import CLEAR, gif, grid, jpeg, png, save_picture
+from vbmem.tables import counted
 from vbmem.train import Trainer, make_source
 
 DIGITS = "digits-mixture"
@@ -44,7 +44,7 @@ class Row:
     @property
     def strips(self) -> list[str]:
         """Addresses that hold the pictures themselves, so that the page is one file."""
-        return [_address("png", png(grid(part, COLUMNS, SCALE, CLEAR))) for part in self.frames.split(COLUMNS)]
+        return [data_url("image/png", png(grid(part, COLUMNS, SCALE, CLEAR))) for part in self.frames.split(COLUMNS)]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     episode = _crops(model, WRITTEN) if images is None else to_unit(as_frames(images, model.frame), model.frame)
     memory, _, times = timed_write(model, episode, generator)
     size, raw_size = (f"{count / 1024:.0f} kB" for count in (memory.nbytes, episode.numel()))  # a byte a pixel
-    count = "1 picture" if len(episode) == 1 else f"{len(episode)} pictures"
+    count = counted(len(episode), "pictures")
     console.print(f"wrote {count} into a memory of {size}: {times}")
     facts = {
         "characters": draw_characters(generator),
@@ -119,7 +119,7 @@ def animate_reading(model: vbmem.Model, memory: vbmem.WrittenMemory, generator: 
     drawn = model.generate(memory, COLUMNS, reads=0, generator=generator)
     steps = torch.cat([drawn.unsqueeze(0), model.read(memory, drawn, STEPS, sample=False)])
     frames = [grid(step, COLUMNS, SCALE, "grey") for step in steps]
-    return _address("gif", gif(frames, [900, *(350 for _ in steps[2:]), 2000]))
+    return data_url("image/gif", gif(frames, [900, *(350 for _ in steps[2:]), 2000]))
 
 
 def recall(
@@ -203,8 +203,4 @@ def _error(difference: Tensor) -> str:
 def _photograph(name: str) -> str:
     image = examples.photograph(examples.PHOTOGRAPHS[name])
     image.thumbnail((THUMBNAIL, THUMBNAIL))
-    return _address("jpeg", jpeg(image))
-
-
-def _address(kind: str, picture: bytes) -> str:
-    return f"data:image/{kind};base64,{b64encode(picture).decode()}"
+    return data_url("image/jpeg", jpeg(image))

@@ -6,6 +6,7 @@ import os
 import secrets
 import stat
 import warnings
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +100,11 @@ def write_atomically(path: Path, content: bytes, mode: int = EVERYBODY) -> None:
     """Write a whole file or nothing; see `whole_file`."""
     with whole_file(path, mode) as file:
         file.write(content)
+
+
+def data_url(kind: str, content: bytes) -> str:
+    """An address that holds the content itself, of a kind such as image/png, for pages that need no other file."""
+    return f"data:{kind};base64,{b64encode(content).decode()}"
 
 
 def write_json(path: Path, value: Any) -> None:

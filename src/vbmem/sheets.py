@@ -154,6 +154,12 @@ def save_animation(frames: list[Image.Image], durations: list[int], path: Path, 
     write_atomically(path, gif(frames, durations, colours))
 
 
+def animated_png(frames: list[Image.Image], durations: list[int], times: int) -> bytes:
+    """An animation in full colour that is played so many times; each frame stays its number of milliseconds."""
+    first, *others = frames
+    return _saved(first.save, format="PNG", save_all=True, append_images=others, duration=durations, loop=times)
+
+
 def jpeg(image: Image.Image) -> bytes:
     return _saved(image.save, format="JPEG", quality=80)
 

@@ -21,6 +21,11 @@ def table(rows: Sequence[Mapping[str, Any]], title: str | None = None, decimals:
     return result
 
 
+def counted(number: int, things: str) -> str:
+    """So many things, by their plural, whose last letter goes for a single one."""
+    return f"{number} {things[:-1] if number == 1 else things}"
+
+
 def _cell(value: Any, decimals: int) -> str:
     match value:
         case int():

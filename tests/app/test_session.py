@@ -13,7 +13,8 @@ from PIL import Image
 from tiny import KINDS, OWN_MODELS, noise, tiny_model
 from vbmem.app import show
 from vbmem.app.portraits import portraits
-from vbmem.app.session import Session, open_model
+from vbmem.app.session import Session
+from vbmem.app.shared import open_model
 from vbmem.data import examples
 from vbmem.errors import MemoryFileError, ModelError
 from vbmem.memory.storage import save_memory

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vbmem.app.session import open_model
+from vbmem.app.shared import open_model
 from vbmem.app.sizes import energy_distance, try_sizes
 from vbmem.data import examples
 

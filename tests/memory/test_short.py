@@ -1,23 +1,18 @@
 """Many short episodes in the fused kernels of a GPU are written as by the engine: every memory, noise and weight."""
 
-import os
-from dataclasses import replace
-from importlib.util import find_spec
 from typing import get_args
 
 import pytest
 import torch
 
-from memory.zoo import Sizes, close, every_memory, make_problem, normal, variances
+from memory.gpu import DEVICE, KINDS, needs_kernels, noisy_and_weighted
+from memory.zoo import Sizes, close, every_memory, make_problem
 from vbmem.memory import short
 from vbmem.memory.sized import Noise
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHORT = Sizes(batch=(3,), frames=20, part_size=5, rows=2, clusters=3)
-KINDS = ["gaussian", "categorical", "shifted", "mixture", "mixture-factorised", "tree"]
 
-pytestmark = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="no GPU, and Triton is not interpreted")
+pytestmark = needs_kernels
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +43,7 @@ def test_short_episodes_equal_the_engine(name, batch):
 @pytest.mark.parametrize("noise", get_args(Noise))
 @pytest.mark.parametrize("name", KINDS)
 def test_short_episodes_equal_the_engine_with_every_noise_and_weights_of_frames(name, noise):
-    problem = make_problem(name, SHORT)
-    shape = problem.memory.noise_shape(noise)
-    memory = problem.memory.with_scales(noise_var=variances(*shape, seed=9) if shape else torch.tensor(0.6))
-    mask = variances(*problem.codes.shape[:-1]) * (normal(*problem.codes.shape[:-1]) > -1)
-    assert_same(replace(problem, memory=memory), mask)
+    assert_same(*noisy_and_weighted(make_problem(name, SHORT), noise))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vbmem.app.events import EACH, sent, when
 from vbmem.app.markup import render
-from vbmem.app.session import Visit, open_model, seeded
+from vbmem.app.session import Visit
+from vbmem.app.shared import open_model, seeded
 from vbmem.app.show import sheet_url
 from vbmem.app.tabs import begin_tab
 from vbmem.pretrained.timing import timed_write

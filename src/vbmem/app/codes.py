@@ -13,11 +13,13 @@ from torch import Tensor
 
 from vbmem.app.code_uploads import Codes, read_codes
 from vbmem.app.events import LIVE, drop_zone, on_upload, when
-from vbmem.app.markup import data_url, render
+from vbmem.app.markup import render
 from vbmem.app.plots import cloud
-from vbmem.app.session import Visit, seeded
+from vbmem.app.session import Visit
+from vbmem.app.shared import seeded
 from vbmem.app.tabs import begin_tab
 from vbmem.data import load_images
+from vbmem.files import data_url
 from vbmem.memory.memories import MixtureMemory
 from vbmem.memory.written import WrittenMemory
 
@@ -82,12 +84,7 @@ def tab(visit: gr.State) -> None:
     """Where codes are dropped, and what their memory says."""
     with begin_tab("Codes") as opened:
         with gr.Row(elem_classes="controls"):
-            file = drop_zone(
-                "Embeddings, .npy or CSV",
-                "codes-file",
-                file_count="single",
-                file_types=[".npy", ".csv", ".tsv", ".txt"],
-            )
+            file = drop_zone("Embeddings, .npy or CSV", "codes-file", file_count="single", file_types=FILE_TYPES)
             clusters = gr.Slider(1, MOST_CLUSTERS, CLUSTERS, step=1, label="Clusters", elem_id="codes-clusters")
         result = gr.HTML(elem_id="codes")
 

@@ -1,6 +1,5 @@
 """HTML from `templates/views.html`. Pictures are inside it as data, so that none is on the server's disk."""
 
-from base64 import b64encode
 from typing import Any
 
 import markupsafe
@@ -8,16 +7,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from torch import Tensor
 
+from vbmem.files import data_url
 from vbmem.sheets import as_image, png
+from vbmem.tables import counted
 
 
 def escape(text: object) -> Markup:
     """Text that is only text, to browsers and to gradio's templates."""
     return Markup(markupsafe.escape(text).translate({ord("$"): "&#36;", ord("{"): "&#123;"}))
-
-
-def data_url(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{b64encode(content).decode()}"
 
 
 def _png_url(frame: Tensor) -> str:
@@ -29,6 +26,7 @@ _environment = Environment(
     loader=PackageLoader("vbmem.app"), autoescape=True, finalize=escape, trim_blocks=True, undefined=StrictUndefined
 )
 _environment.filters["png_url"] = _png_url
+_environment.globals["counted"] = counted
 _views = _environment.get_template("views.html").module
 
 

@@ -11,7 +11,8 @@ import gradio as gr
 
 from vbmem.app import characters, codes, show, tabs
 from vbmem.app.events import CLICKED, EACH, EVENT, LIVE, Page, clicked, drop_zone, on_upload, uploaded_pictures, when
-from vbmem.app.session import Session, Visit, open_model
+from vbmem.app.session import Session, Visit
+from vbmem.app.shared import open_model
 from vbmem.app.uploads import MAX_PICTURES
 from vbmem.app.visitors import in_turn
 from vbmem.data import examples

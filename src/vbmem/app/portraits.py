@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vbmem.app.session import Session, seeded
+from vbmem.app.session import Session
+from vbmem.app.shared import seeded
 from vbmem.memory.written import WrittenMemory
 
 DRAWS = 16  # joint assignments over which a tree's portraits are averaged

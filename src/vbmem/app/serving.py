@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vbmem.app.guard import Guard
-from vbmem.app.session import open_model
+from vbmem.app.shared import open_model
 from vbmem.app.uploads import MAX_FILE
 from vbmem.models.directory import build_model
 from vbmem.models.memory_model import MemoryModel

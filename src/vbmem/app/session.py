@@ -1,7 +1,6 @@
 """What one visitor has: a model, pictures, and the memory they were written into. Knows nothing of the page."""
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -9,24 +8,18 @@ import torch
 from torch import Tensor
 
 from vbmem.app.code_uploads import Codes
+from vbmem.app.shared import seeded
 from vbmem.app.sizes import MAX_SIZE, SizeTrial, try_sizes
 from vbmem.data.damage import damaged
 from vbmem.errors import MemoryFileError
 from vbmem.memory.written import WrittenMemory
 from vbmem.models.settings import READS
 from vbmem.paper.metrics.neighbours import nearest
-from vbmem.pretrained.directory import load
 from vbmem.pretrained.inputs import to_unit
 from vbmem.pretrained.model import Model
 from vbmem.pretrained.timing import WriteTimes, timed_write
 
 DRAWN = 24  # pictures that stand for those of a memory which was brought along
-
-
-@lru_cache(maxsize=8)
-def open_model(source: str) -> Model:
-    """A model by name or directory. Visitors share it, and nobody changes it."""
-    return load(Path(source.strip()).expanduser())
 
 
 @dataclass(frozen=True)
@@ -149,7 +142,3 @@ class Visit:
     session: Session
     codes: Codes | None = None  # of a file they gave, [T, C]
     codes_name: str = ""
-
-
-def seeded() -> torch.Generator:
-    return torch.Generator().manual_seed(0)

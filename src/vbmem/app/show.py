@@ -1,17 +1,17 @@
 """A session's pictures and numbers, as the page shows them."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from torch import Tensor
 
-from vbmem.app.markup import data_url, render
+from vbmem.app.markup import render
 from vbmem.app.plots import curve
 from vbmem.app.portraits import portraits
 from vbmem.app.session import Session
-from vbmem.sheets import as_image, grid, png
+from vbmem.files import data_url
+from vbmem.sheets import animated_png, as_image, grid, png
 
 MAX_FRAMES_SHOWN = 200
 MAX_CLUSTERS_SHOWN = 24
@@ -55,11 +55,8 @@ def recalled(session: Session, steps: float, noise: float, hidden: float, blur: 
 
 def _animation_url(frames: Sequence[Tensor]) -> str:
     """Frames [channels, H, W] one after the other, a few times; the last one stays."""
-    first, *others = [as_image(frame) for frame in frames]
-    durations = [STEP_MILLISECONDS] * len(others) + [HOLD_MILLISECONDS]
-    buffer = io.BytesIO()
-    first.save(buffer, "PNG", save_all=True, append_images=others, duration=durations, loop=TIMES_PLAYED)
-    return data_url("image/png", buffer.getvalue())
+    durations = [STEP_MILLISECONDS] * (len(frames) - 1) + [HOLD_MILLISECONDS]
+    return data_url("image/png", animated_png([as_image(frame) for frame in frames], durations, TIMES_PLAYED))
 
 
 def ranked(session: Session, frames: Tensor, names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from vbmem.app.shared import seeded
 from vbmem.memory.starting import Start
 from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import WrittenMemory
@@ -34,7 +35,7 @@ def try_sizes(model: Model, codes: Tensor, size_name: str, present: int) -> list
     tried = []
     for size in sorted({*(size for size in SIZES if size <= len(codes)), present}):
         memory, iterations = model.memory.resize(**{size_name: size}), model.network.iterations
-        state, addresses = memory.write(codes, iterations, model.network.start, generator=_seeded())
+        state, addresses = memory.write(codes, iterations, model.network.start, generator=seeded())
         bound = float(memory.bound(codes, state, addresses).total) / len(codes)
         tried.append(SizeTrial(size, bound, _sample_distance(memory, codes[:MOST], iterations, model.network.start)))
     return tried
@@ -47,8 +48,8 @@ def _sample_distance(empty: VariationalMemory, codes: Tensor, iterations: int, s
     distances = []
     for first in FIRST_LEFT_OUT:
         left_out = torch.arange(len(codes)) % LEFT_OUT == first
-        memory = WrittenMemory.write(empty, codes[~left_out], iterations, _seeded(), start=start)
-        samples = memory.sample(SAMPLES, _seeded())
+        memory = WrittenMemory.write(empty, codes[~left_out], iterations, seeded(), start=start)
+        samples = memory.sample(SAMPLES, seeded())
         for _ in range(READS):
             samples = memory.read(samples, sample=False)
         distances.append(energy_distance(samples, codes[left_out]))
@@ -67,7 +68,3 @@ def energy_distance(one: Tensor, other: Tensor) -> float:
         return torch.pdist(codes).mean()
 
     return float(2 * torch.cdist(one, other).mean() - within(one) - within(other))
-
-
-def _seeded() -> torch.Generator:
-    return torch.Generator().manual_seed(0)

@@ -23,13 +23,18 @@ FEWEST = 2**18  # numbers of v and log theta from which on it pays
 MOST_ROWS = 63  # of a cluster; more do not fit into a tile
 
 
-def pays(codes: Tensor, state: MemoryState, prior: Prior) -> bool:
-    """Whether frames [.., T, C] are many enough for the kernels, and on a device that has them."""
+def possible(codes: Tensor, state: MemoryState, prior: Prior) -> bool:
+    """Whether all is in float32 on a device that has the kernels, and nothing is being compiled."""
     if torch.compiler.is_compiling() or not codes.is_cuda or not find_spec("triton"):
         return False
+    return all(tensor.dtype == torch.float32 for tensor in (codes, state.row_mean, prior.noise_var))
+
+
+def pays(codes: Tensor, state: MemoryState, prior: Prior) -> bool:
+    """Whether frames [.., T, C] are many enough for the kernels, and on a device that has them."""
     rows, clusters = state.rows, state.row_mean.shape[-3]
-    single = all(tensor.dtype == torch.float32 for tensor in (codes, state.row_mean, prior.noise_var))
-    return single and rows <= MOST_ROWS and codes.shape[-2] * clusters * (rows + 1) >= FEWEST
+    many = codes.shape[-2] * clusters * (rows + 1) >= FEWEST
+    return many and rows <= MOST_ROWS and possible(codes, state, prior)
 
 
 def moments(codes: Tensor, mask: Tensor | None, projection: Projection) -> Moments:

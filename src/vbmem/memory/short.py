@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vbmem.memory import engine
+from vbmem.memory.fused import possible
 from vbmem.memory.projection import BITS
 from vbmem.memory.state import Addresses, MemoryState, Prior, below, joined
 
@@ -34,14 +34,13 @@ AT_A_TIME = 2**28  # numbers of the episodes that are written together
 
 def pays(codes: Tensor, state: MemoryState, prior: Prior) -> bool:
     """Whether episodes [.., T, C] are many and short, and on a device that has the kernels; without gradients."""
-    if torch.compiler.is_compiling() or not codes.is_cuda or not find_spec("triton"):
+    if not possible(codes, state, prior):
         return False
     tensors = [codes, *state.tensors().values(), *prior.tensors().values(), *prior.choice.tensors().values()]
     asked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    single = all(tensor.dtype == torch.float32 for tensor in (codes, state.row_mean, prior.noise_var))
     frames, size = codes.shape[-2:]
     many = math.prod(codes.shape[:-2]) >= FEWEST and frames <= LONGEST
-    return single and many and not asked and measured(frames, size, state, prior)
+    return many and not asked and measured(frames, size, state, prior)
 
 
 def measured(frames: int, size: int, state: MemoryState, prior: Prior) -> bool:
