@@ -38,6 +38,8 @@ MODELS = {
     "categorical": "VBM, categorical",
 }
 
+NAMES = {model: MODELS[model] for model in ("vae", "statistician")}  # without a memory
+
 
 def table(headings: str, rows: Iterable[Iterable[str]], side: str = "---:") -> str:
     """Markdown, numbers to the right; `---` puts words to the left."""
@@ -281,6 +283,49 @@ def called_known() -> str:
     return table(headings, rows)
 
 
+def episodes() -> str:
+    """When a memory pays: models by what the frames of an episode share."""
+    from vbmem.paper.episodes_table import KINDS
+    from vbmem.paper.training import as_text
+
+    rows = [
+        [
+            f"{KINDS[kind].shares}: {NAMES.get(model, model)}",
+            as_text(row["elbo_per_frame"], ".1f"),
+            as_text(row["lead"], "+.1f") if model != "vae" else "",
+            as_text(row.get("memory_share"), ".2f"),
+            as_text(row.get("bits_per_dimension"), ".2f"),
+            str(row["seeds"]),
+        ]
+        for kind, models in read("episodes/episodes.json").items()
+        for model, row in models.items()
+    ]
+    return table(
+        "frames share: model | bound | ahead of the VAE | memory share | bits | seeds",
+        rows,
+    )
+
+
+def characters() -> str:
+    """Bounds of episodes of one character, and the leads of the first model."""
+    found = read("few_shot/rounded.json")
+    sizes = list(next(iter(found["models"].values()))["bound"])
+    rows = [
+        [f"`{name}`"]
+        + [f"{model['bound'][size]['elbo_per_frame']['mean']:.1f}" for size in sizes]
+        for name, model in found["models"].items()
+    ]
+    rows += [
+        [f"ahead of `{pair['other']}`"]
+        + [
+            f"{pair[size]['mean']:.1f} ± {pair[size]['standard_error']:.1f}"
+            for size in sizes
+        ]
+        for pair in found["differences"]
+    ]
+    return table("pictures in an episode | " + " | ".join(sizes), rows)
+
+
 def newcomer() -> str:
     steps = read("newcomer.json")["seconds"]
     rows = [[step, f"{seconds:.0f} s"] for step, seconds in steps.items()]
@@ -337,6 +382,8 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/novelty.json cifar10-mixture": lambda: novelty("cifar10-mixture"),
     "results/novelty.json called known": called_known,
     "results/newcomer.json": newcomer,
+    "results/episodes/episodes.json": episodes,
+    "results/few_shot/rounded.json": characters,
     "benchmarks/plan.py measured": lambda: table(plan.MEASURED, plan.checked()),
     "benchmarks/plan.py predicted": lambda: table(
         plan.PREDICTED, plan.predicted(10**9, 10**4, 64)

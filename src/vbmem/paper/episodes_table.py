@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import torch
@@ -138,6 +139,7 @@ def render(summary: dict[str, dict[str, Json]]) -> Table:
             "episodes share": KINDS[kind].shares,
             "model": model,
             "bound": as_text(row["elbo_per_frame"], ".1f"),
+            "bits per dimension": as_text(row.get("bits_per_dimension"), ".2f"),
             "lead over the VAE": as_text(row["lead"], "+.1f"),
             "memory share": as_text(row.get("memory_share"), ".2f"),
             "seeds": row["seeds"],
@@ -149,16 +151,20 @@ def render(summary: dict[str, dict[str, Json]]) -> Table:
 
 
 def draw(summary: dict[str, dict[str, Json]]) -> Figure:
-    """One panel for every kind of episodes: how far each model is ahead of the VAE, in nats a frame."""
+    """One panel for every kind of episodes: how far each model is ahead of the VAE, in nats a frame, on one scale."""
     figure = Figure(figsize=(2.4 * max(len(summary), 1), 3.2), layout="constrained")
-    panels: Any = figure.subplots(1, max(len(summary), 1), squeeze=False)[0]
+    panels: Any = figure.subplots(1, max(len(summary), 1), squeeze=False, sharey=True)[0]
     for axes, (kind, models) in zip(panels, summary.items(), strict=False):
         led = {model: row["lead"] for model, row in models.items() if model != "vae" and row["lead"]}
         colours = ["tab:gray" if model in WITHOUT else "tab:blue" for model in led]
-        errors = [lead["std"] or 0.0 for lead in led.values()]
-        axes.bar(list(led), [lead["mean"] for lead in led.values()], yerr=errors, color=colours, capsize=2)
+        axes.bar(list(led), [lead["mean"] for lead in led.values()], color=colours)
+        several = {model: lead for model, lead in led.items() if lead["std"] is not None}
+        spread = [lead["std"] for lead in several.values()]
+        axes.errorbar(
+            list(several), [lead["mean"] for lead in several.values()], spread, fmt="none", ecolor="black", capsize=2
+        )
         axes.axhline(0, color="black", linewidth=1)
-        axes.set_title(f"frames share\n{KINDS[kind].shares}", fontsize=9)
+        axes.set_title("frames share\n" + fill(KINDS[kind].shares, 22), fontsize=9)
         axes.tick_params(axis="x", rotation=90, labelsize=8)
     panels[0].set_ylabel("nats a frame ahead of the VAE")
     return figure

@@ -127,10 +127,10 @@ def mean_and_spread(values: list[float]) -> Json | None:
 
 
 def as_text(found: Json | None, form: str) -> str:
-    """What `mean_and_spread` gave, for a table, the mean in the given format."""
+    """What `mean_and_spread` gave, for a table, in the given format; no sign before the spread."""
     if found is None:
         return ""
-    return f"{found['mean']:{form}}" + (f" ± {found['std']:.1f}" if found["std"] is not None else "")
+    return f"{found['mean']:{form}}" + (f" ± {found['std']:{form.lstrip('+')}}" if found["std"] is not None else "")
 
 
 def _rounded(bound: float | None) -> float | None:
