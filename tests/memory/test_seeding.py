@@ -8,8 +8,16 @@ from sklearn.cluster import AgglomerativeClustering
 
 from memory.zoo import normal
 from tiny import seeded
-from vbmem.memory import ward
-from vbmem.memory.seeding import claim, greedy_seed, kmeans_means, kmeans_plus_plus, lloyd_step, random_frames
+from vbmem.memory import seeding, ward
+from vbmem.memory.seeding import (
+    claim,
+    greedy_seed,
+    kmeans_means,
+    kmeans_plus_plus,
+    lloyd_step,
+    next_seed,
+    random_frames,
+)
 from vbmem.memory.ward import ward_means
 
 both = pytest.mark.parametrize("choose", [kmeans_plus_plus, random_frames])
@@ -291,6 +299,14 @@ def test_greedy_seeds_and_lloyd_steps_lower_the_sum_of_distances():
     assert within(codes, plain).mean() > within(codes, greedy).mean() > within(codes, means).mean()
 
 
+@pytest.mark.parametrize("rule", [next_seed, greedy_seed])
+def test_seeds_are_the_same_whether_products_are_made_once_or_again_and_again(rule, monkeypatch):
+    codes, mask = clustered(20, 40, 4), torch.rand(20, 40, generator=seeded()) < 0.7
+    at_once = kmeans_plus_plus(codes, 6, mask, seeded(), rule)
+    monkeypatch.setattr(seeding, "FRAMES_A_SEED", 0)
+    assert (kmeans_plus_plus(codes, 6, mask, seeded(), rule) == at_once).all()
+
+
 def test_a_lloyd_step_never_raises_the_sum_of_distances_and_leaves_a_lonely_mean():
     codes = normal(10, 30, 4)
     means = torch.cat([random_frames(codes, 4, generator=seeded()), torch.full((10, 1, 4), 100.0)], -2)
@@ -321,7 +337,7 @@ def test_a_greedy_seed_of_few_frames_is_never_a_masked_one():
     mask = torch.tensor([True, False, False, True, False, False]).expand(50, 6)
     distance = torch.full((50, 6), 1.0, dtype=torch.float64).where(mask, 0.0)
     for _ in range(3):
-        seed, distance = greedy_seed(codes, codes.square().sum(-1), distance, mask, seeded())
+        seed, distance = greedy_seed(codes, codes.square().sum(-1), None, distance, mask, seeded())
         assert mask.gather(-1, indices(seed, codes)).all()
 
 

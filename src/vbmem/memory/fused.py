@@ -19,7 +19,7 @@ from vbmem.memory.state import MemoryState, Prior
 
 CHUNK = 2**17  # frames, of all episodes together, taken at a time
 DENSE = 2**26  # numbers of a part of a backward pass
-FEWEST = 2**18  # numbers of v and log theta from which on it pays
+FEWEST = 2**22  # numbers of v and log theta from which on it pays; at 2^18 a compiled step takes a third of the time
 MOST_ROWS = 63  # of a cluster; more do not fit into a tile
 
 

@@ -13,26 +13,25 @@ from vbmem.memory.threads import block_size, plain, side_by_side
 
 CANDIDATES = 4  # frames from which greedy k-means++ takes the best
 LLOYD_STEPS = 4
+FRAMES_A_SEED = 8  # up to which frames are multiplied with each other once and for all
 
 
 def next_seed(
     codes: Tensor,
     squares: Tensor,
+    products: Tensor | None,
     distance: Tensor,
     mask: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """A frame drawn with probability proportional to `distance` [.., T], and the distances with it as a seed too.
 
-    `squares` [.., T] are |z|^2. Drawing from weights is arg max(log weight + Gumbel noise); where all are 0 the draw
-    is uniform.
+    `squares` [.., T] are |z|^2, `products` [.., T, T] those of all frames with each other, if there are any. Drawing
+    from weights is arg max(log weight + Gumbel noise); where all are 0 the draw is uniform.
     """
     chosen = _draws(distance, mask, generator).argmax(-1, keepdim=True)
     seed = take(codes, chosen)  # [.., 1, C]
-    to_seed = squares - 2 * (codes @ seed.mT).squeeze(-1) + seed.square().sum(-1)
-    # A seed's distance to itself is rounding noise: make it nothing, so that it is not drawn again.
-    to_seed = to_seed.scatter(-1, chosen, 0.0).clamp_min(0)
-    return seed, torch.minimum(distance, to_seed)
+    return seed, torch.minimum(distance, _distances(codes, squares, products, seed, chosen).squeeze(-2))
 
 
 @torch.no_grad()
@@ -49,12 +48,14 @@ def kmeans_plus_plus(
     the nearest seed so far. `next_seed` may be another rule, or compiled.
     """
     squares = codes.square().sum(-1)
+    # One large product instead of many small ones, where it is no more work than they are.
+    products = codes @ codes.mT if codes.shape[-2] <= FRAMES_A_SEED * count else None
     distance = torch.full_like(squares, torch.finfo(codes.dtype).max)
     if mask is not None:
         distance = distance.where(mask, 0.0)
     seeds: list[Tensor] = []
     for _ in range(count):
-        seed, distance = next_seed(codes, squares, distance, mask, generator)
+        seed, distance = next_seed(codes, squares, products, distance, mask, generator)
         seeds.append(seed)
     return torch.cat(seeds, dim=-2)
 
@@ -62,6 +63,7 @@ def kmeans_plus_plus(
 def greedy_seed(
     codes: Tensor,
     squares: Tensor,
+    products: Tensor | None,
     distance: Tensor,
     mask: Tensor | None = None,
     generator: torch.Generator | None = None,
@@ -70,10 +72,10 @@ def greedy_seed(
 
     The masked frames are finite here, and their distances 0.
     """
-    score, chosen = _draws(distance, mask, generator).topk(min(CANDIDATES, codes.shape[-2]), dim=-1)  # [.., n]
+    count = min(CANDIDATES, codes.shape[-2])
+    score, chosen = _draws(distance, mask, generator).topk(count, dim=-1, sorted=False)  # [.., n]
     seeds = take(codes, chosen)  # [.., n, C]
-    to_seeds = squares.unsqueeze(-2) - 2 * seeds @ codes.mT + seeds.square().sum(-1, keepdim=True)
-    to_seeds = to_seeds.scatter(-1, chosen.unsqueeze(-1), 0.0).clamp_min(0)
+    to_seeds = _distances(codes, squares, products, seeds, chosen)
     distances = torch.minimum(distance.unsqueeze(-2), to_seeds)  # [.., n, T]
     best = distances.sum(-1).masked_fill(score == -torch.inf, torch.inf).argmin(-1, keepdim=True)
     return take(seeds, best), take(distances, best).squeeze(-2)
@@ -146,6 +148,14 @@ def claim(cost: Tensor) -> Tensor:
         gone = (clusters == cluster).unsqueeze(-1) | (seeds == seed).unsqueeze(-2)
         cost = cost.masked_fill(gone, torch.inf)
     return owner
+
+
+def _distances(codes: Tensor, squares: Tensor, products: Tensor | None, seeds: Tensor, chosen: Tensor) -> Tensor:
+    """Of the seeds [.., n, C], which are the frames `chosen` [.., n], to all frames, squared: [.., n, T]."""
+    met = seeds @ codes.mT if products is None else take(products, chosen)
+    distances = squares.unsqueeze(-2) - 2 * met + seeds.square().sum(-1, keepdim=True)
+    # A seed's distance to itself is rounding noise: make it nothing, so that it is not drawn again.
+    return distances.scatter(-1, chosen.unsqueeze(-1), 0.0).clamp_min(0)
 
 
 def _draws(distance: Tensor, mask: Tensor | None, generator: torch.Generator | None) -> Tensor:
