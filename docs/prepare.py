@@ -187,6 +187,34 @@ def write_cuda() -> str:
     )
 
 
+def short_episodes() -> str:
+    rows = [
+        [
+            f"{entry['size']['B']:,}",
+            *(f"{rate:,}" for rate in entry["memories_a_second"].values()),
+            f"{entry['peak_mib_beyond_data']['plain']:,} MiB",
+        ]
+        for entry in read("write_cuda.json")["episodes"]
+    ]
+    headings = "episodes | memories a second, plain | expanded | as by default"
+    return table(f"{headings} | allocated, plain", rows)
+
+
+def long_episodes() -> str:
+    rows = [
+        [
+            size_of(entry),
+            f"{entry['ms_an_iteration']:.1f}",
+            f"{entry['ms_at_least']['half_precision']:.1f}",
+            f"{entry['ms_at_least']['reading_codes']:.1f}",
+            f"{entry['peak_mib_beyond_data']} MiB",
+        ]
+        for entry in read("write_cuda.json")["long"]
+    ]
+    headings = "T, H, K, C | ms an iteration | its products at least | reading at least"
+    return table(f"{headings} | allocated", rows)
+
+
 def train_step() -> str:
     rows = [
         [
@@ -374,6 +402,8 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/write.json ratios": write,
     "results/write.json scaling": scaling,
     "results/write_cuda.json": write_cuda,
+    "results/write_cuda.json episodes": short_episodes,
+    "results/write_cuda.json long": long_episodes,
     "results/train_step.json": train_step,
     "results/better_writes": better_writes,
     "results/living.json": living,
