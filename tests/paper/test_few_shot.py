@@ -334,6 +334,16 @@ def test_frames_can_be_made_binary_in_another_way_than_in_training():
     assert bounds[0] == evaluated("vae")[0]["models"]["vae"]["bound"]["5"]["elbo_per_frame"]["mean"]
 
 
+def test_models_trained_on_other_bits_are_compared_only_if_told_on_which(monkeypatch, data):
+    rounded = Baseline(tiny_network("vae", "bernoulli", 1, SIDE), "vae", data)
+    random = replace(rounded, data=replace(data, binarise="random"))
+    monkeypatch.setattr(module, "load_any", lambda name, device: {"first": rounded, "other": random}[name])
+    with pytest.raises(ModelError, match=r"first \(rounded\) and other \(random\) were trained on pixels made binary"):
+        evaluated("first", "other")
+    result, _ = evaluated("first", "other", binarise="random")
+    assert result["differences"][0]["5"] == {"mean": 0, "standard_error": 0}
+
+
 def test_one_model_has_no_differences():
     result, shown = evaluated("vae")
     assert result["differences"] == []

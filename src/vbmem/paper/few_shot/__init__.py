@@ -113,13 +113,16 @@ def few_shot(
 
     Raises:
         DataError: the pictures have no labels, or too few.
-        ModelError: there is no such model, or models were not trained on one data set.
+        ModelError: there is no such model, or models were not trained on one data set, or on pixels that were made
+            binary in different ways, where none is given.
     """
     check_size("trials", trials)
     if not models:
         raise ModelError("no model was given; expected at least one")
     loaded = {name: load_any(name, device) for name in models}
     images = _common_images(loaded, data_dir)
+    if binarise is None:
+        _check_one_way(loaded)
     pictures, labels = images.split(split)
     if labels is None:
         raise DataError(f"the pictures of {images.name} have no labels, which say what belongs together")
@@ -180,6 +183,17 @@ def _common_images(models: dict[str, Model | Baseline], data_dir: Path | None) -
                 "compare models of one data set and size"
             )
     return load_images(data.dataset, data_dir, size, subset=data.subset)
+
+
+def _check_one_way(models: dict[str, Model | Baseline]) -> None:
+    """Raise ModelError where models were trained on other bits of the same pictures: their bounds mean other things."""
+    ways = {_trained_on(name, model).binarise: name for name, model in models.items()}
+    if len(ways) > 1:
+        found = " and ".join(f"{name} ({way})" for way, name in ways.items())
+        raise ModelError(
+            f"{found} were trained on pixels made binary in different ways; say by `binarise` in which way all are to "
+            "be compared"
+        )
 
 
 def _trained_on(name: str, model: Model | Baseline) -> DataConfig:
