@@ -97,7 +97,7 @@ def few_shot(
         models: names of models that come with the package, or directories; the others are compared with the first.
         data_dir: where the data set that they were trained on is kept.
         split: the part of it to use; nothing is to be chosen on test.
-        binarise: how frames are made binary; by default as for each model's training.
+        binarise: how frames are made binary; by default as in training, where all were trained alike.
         trials: of every task of classification.
         seed: of episodes, trials and draws, the same for every model.
         device: where to compute.
