@@ -73,6 +73,23 @@ def test_what_fills_no_episode_is_left_out_with_characters_of_too_few_drawings()
     assert len(episodes.unique()) == episodes.numel()
 
 
+@pytest.mark.parametrize("size", [4, 8, 20])
+def test_characters_that_are_mixed_share_every_episode_evenly_and_meet_no_others(size):
+    episodes, groups = Characters.of(NUMBERS).episodes(size, seeded(), mixed=4)
+    assert episodes.shape == (20 * 20 // size, size)  # the 21st character is left over
+    assert len(episodes.unique()) == episodes.numel()
+    labels = np.sort(NUMBERS[episodes] - 100).reshape(len(episodes), 4, -1)
+    assert (labels == labels[..., :1]).all()
+    met = {(int(group), *characters) for group, characters in zip(groups, labels[..., 0].tolist(), strict=True)}
+    assert met == {(group, group, group + 5, group + 10, group + 15) for group in range(5)}
+
+
+def test_a_group_has_as_many_episodes_as_the_character_with_the_fewest_drawings():
+    episodes, groups = Characters.of(UNEVEN).episodes(4, seeded(), mixed=2)
+    assert np.sort(UNEVEN[episodes]).tolist() == [[0, 0, 2, 2]] + 3 * [[1, 1, 4, 4]]
+    assert groups.tolist() == [0, 1, 1, 1]
+
+
 def test_a_trial_shows_different_characters_and_no_drawing_twice():
     trials = Characters.of(UNEVEN).trials(way=3, shots=4, count=200, generator=seeded())
     assert trials.shape == (200, 3, 5)
@@ -87,6 +104,8 @@ def test_a_trial_shows_different_characters_and_no_drawing_twice():
 def test_too_few_drawings_or_characters_are_refused():
     with pytest.raises(DataError, match="9 pictures of one label are needed, and no label has more than 8"):
         Characters.of(UNEVEN).episodes(9, seeded())
+    with pytest.raises(DataError, match="4 labels with 6 pictures each are needed at a time, and there are 3"):
+        Characters.of(UNEVEN).episodes(24, seeded(), mixed=4)
     with pytest.raises(DataError, match=r"5 labels with 5 pictures each are needed .* there are 4"):
         Characters.of(UNEVEN).trials(5, 4, 1, seeded())
 
@@ -103,7 +122,7 @@ def test_a_characters_bound_is_the_mean_over_its_episodes_with_every_divergence_
     network, source = tiny_network(kind, "bernoulli", 1, SIDE, spread=0.03), source_of(pictures(30), binary=True)
     seen = []
     network.register_forward_hook(lambda *args: seen.append(args[-1]))
-    monkeypatch.setattr("vbmem.paper.few_shot.bounds.FRAMES", 7)  # several batches
+    monkeypatch.setattr("vbmem.paper.few_shot.bounds.FRAMES_ON_CPU", 7)  # several batches
     reports = character_bounds(network, source, Characters.of(UNEVEN), 3, seed=0)
     assert len(seen) == 4
     elbo = torch.cat([evidence.log_likelihood - sum(evidence.divergences.values()) for evidence in seen]).double() / 3
@@ -112,6 +131,15 @@ def test_a_characters_bound_is_the_mean_over_its_episodes_with_every_divergence_
     torch.testing.assert_close(reports["elbo_per_frame"], torch.stack(expected))
     charged = sum(value for name, value in reports.items() if name in seen[0].divergences)
     torch.testing.assert_close(reports["elbo_per_frame"], reports["log_likelihood"] - charged, rtol=1e-5, atol=1e-5)
+
+
+@each_model
+def test_the_bound_of_characters_mixed_is_that_of_their_group(kind):
+    network, source = tiny_network(kind, "bernoulli", 1, SIDE, spread=0.03), source_of(pictures(), binary=True)
+    seen = []
+    network.register_forward_hook(lambda *args: seen.append(args[-1].per_frame()["elbo_per_frame"]))
+    reports = character_bounds(network, source, Characters.of(NUMBERS), 20, seed=0, mixed=4)
+    torch.testing.assert_close(reports["elbo_per_frame"], torch.cat(seen).view(5, 4).double().mean(-1))
 
 
 def test_all_models_see_the_same_frames():
@@ -279,6 +307,15 @@ def test_models_are_measured_on_bounds_and_classification_beside_the_published_n
         assert text in shown
 
 
+def test_four_characters_are_mixed_where_the_size_allows_it():
+    result, shown = evaluated("mixture", "statistician", sizes=(2, 8))
+    for model in result["models"].values():
+        assert list(model["bound"]) == ["2", "8", "8 of 4 characters"]
+    bounds, (difference,) = result["models"]["mixture"]["bound"], result["differences"]
+    for found in (bounds["8 of 4 characters"]["elbo_per_frame"], difference["8 of 4 characters"]):
+        assert f"{found['mean']:.1f} ± {found['standard_error']:.1f}" in shown
+
+
 def test_differences_are_paired_with_the_first_model():
     result, _ = evaluated("mixture", "mixture again", "vae")
     same, other = result["differences"]
@@ -295,6 +332,16 @@ def test_frames_can_be_made_binary_in_another_way_than_in_training():
     bounds = [found["models"]["vae"]["bound"]["5"]["elbo_per_frame"]["mean"] for found in (rounded, random)]
     assert bounds[0] != bounds[1]
     assert bounds[0] == evaluated("vae")[0]["models"]["vae"]["bound"]["5"]["elbo_per_frame"]["mean"]
+
+
+def test_models_trained_on_other_bits_are_compared_only_if_told_on_which(monkeypatch, data):
+    rounded = Baseline(tiny_network("vae", "bernoulli", 1, SIDE), "vae", data)
+    random = replace(rounded, data=replace(data, binarise="random"))
+    monkeypatch.setattr(module, "load_any", lambda name, device: {"first": rounded, "other": random}[name])
+    with pytest.raises(ModelError, match=r"first \(rounded\) and other \(random\) were trained on pixels made binary"):
+        evaluated("first", "other")
+    result, _ = evaluated("first", "other", binarise="random")
+    assert result["differences"][0]["5"] == {"mean": 0, "standard_error": 0}
 
 
 def test_one_model_has_no_differences():
@@ -349,5 +396,5 @@ def test_the_command_leaves_numbers_and_a_picture(run, tmp_path):
     assert "shifted" in shown
     assert picture.exists()
     result = json.loads(out.read_text())
-    assert list(result["models"]["vae"]["bound"]) == ["2", "5", "10", "20"]
+    assert list(result["models"]["vae"]["bound"]) == ["2", "5", "10", "20", "20 of 4 characters"]
     assert result["settings"] == {"trials": 2, "seed": 0, "binarise": "as in training"}

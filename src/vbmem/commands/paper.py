@@ -247,7 +247,7 @@ def few_shot(
         models: what `vbmem train` left, or models: names that `vbmem models` lists, or directories. Bounds of the
             others are compared with that of the first.
         split: the part of the data set to evaluate on; choose settings on valid.
-        binarise: how pictures are made binary; by default as for each model's training.
+        binarise: how pictures are made binary; by default as in training, where all models were trained alike.
         trials: trials of every classification.
         out: a JSON file for everything measured.
         picture: a PNG file for characters, and what the first model draws after a few drawings of each.

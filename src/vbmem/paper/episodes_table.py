@@ -14,7 +14,7 @@ from rich.table import Table
 from vbmem.data.settings import DataConfig
 from vbmem.files import write_atomically, write_json
 from vbmem.models.settings import MemoryConfig, ModelConfig, StatisticianConfig, VAEConfig
-from vbmem.paper.presets import OMNIGLOT_DATA
+from vbmem.paper.presets import OMNIGLOT_DATA, OMNIGLOT_MIXED_DATA
 from vbmem.paper.training import Json, Run, as_text, check_names, mean_and_spread, train_all
 from vbmem.sheets import figure_png
 from vbmem.tables import table
@@ -47,7 +47,7 @@ KINDS: dict[str, Kind] = {
     "repeats": Kind("four pictures, each 16 times", replace(CIFAR, episodes="repeats")),
     "person": Kind("a person", CELEBA, epochs=100),
     "character": Kind("a character", OMNIGLOT_DATA, **CHARACTERS),
-    "characters": Kind("four characters", replace(OMNIGLOT_DATA, labels_per_episode=4), **CHARACTERS),
+    "characters": Kind("four characters", OMNIGLOT_MIXED_DATA, **CHARACTERS),
 }
 WITHOUT = ("vae", "statistician")  # models without a memory
 MEMORIES: dict[str, MemoryConfig] = {

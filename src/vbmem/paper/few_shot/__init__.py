@@ -5,7 +5,9 @@ Two measures, for any number of models on the same pictures:
 - the bound a picture, in nats, of episodes of one character, for several sizes of the episode, with every divergence
   charged (that of a memory or a context divided by the size). All pictures of a part are shown once at every size, so
   that all characters count alike. Standard errors are over characters, since episodes of one character are not
-  independent; differences between models are paired by character, on the same episodes.
+  independent; differences between models are paired by character, on the same episodes. The same of episodes of four
+  characters mixed, where the size is a multiple of four: each character is with the same three others always, and the
+  groups of four take the place of characters. Three of 659 are left over.
 - classification: a trial draws some characters, and of each one or five drawings, the shots, and one query. One memory
   a class is written from the means of its shots' content, and a query, of which the memories have seen nothing, goes to
   the memory under which the mean of its content has the highest predictive density; also with the noise that means have
@@ -58,6 +60,7 @@ Task: TypeAlias = tuple[int, int]  # way and shots
 Unseen: TypeAlias = Literal["valid", "test"]  # parts that no model was trained on
 
 SIZES = (2, 5, 10, 20)
+MIXED = 4  # characters in an episode of several
 TASKS: tuple[Task, ...] = ((20, 1), (20, 5), (5, 1), (5, 5))
 PUBLISHED: Json = {
     "bound": {  # nats a picture, the context charged, by size
@@ -88,13 +91,13 @@ def few_shot(
     tasks: Sequence[Task] = TASKS,
     console: Console,
 ) -> Json:
-    """Evaluate trained models on episodes of one label each, show the tables and return all numbers, ready for JSON.
+    """Evaluate trained models on episodes of one label and of four, show the tables and return all numbers, for JSON.
 
     Args:
         models: names of models that come with the package, or directories; the others are compared with the first.
         data_dir: where the data set that they were trained on is kept.
         split: the part of it to use; nothing is to be chosen on test.
-        binarise: how frames are made binary; by default as for each model's training.
+        binarise: how frames are made binary; by default as in training, where all were trained alike.
         trials: of every task of classification.
         seed: of episodes, trials and draws, the same for every model.
         device: where to compute.
@@ -104,31 +107,37 @@ def few_shot(
         console: for the tables.
 
     Returns:
-        By model the bound at every size and the accuracy of every rule in every task; the paired differences of the
-        bounds, the first model's less another's; and the published numbers.
+        By model the bound of every kind of episodes, as in "20" or "20 of 4 characters", and the accuracy of every rule
+        in every task; the paired differences of the bounds, the first model's less another's; and the published
+        numbers.
 
     Raises:
         DataError: the pictures have no labels, or too few.
-        ModelError: there is no such model, or models were not trained on one data set.
+        ModelError: there is no such model, or models were not trained on one data set, or on pixels that were made
+            binary in different ways, where none is given.
     """
     check_size("trials", trials)
     if not models:
         raise ModelError("no model was given; expected at least one")
     loaded = {name: load_any(name, device) for name in models}
     images = _common_images(loaded, data_dir)
+    if binarise is None:
+        _check_one_way(loaded)
     pictures, labels = images.split(split)
     if labels is None:
         raise DataError(f"the pictures of {images.name} have no labels, which say what belongs together")
     characters = Characters.of(labels)
     drawn = {task: characters.trials(*task, trials, Generator().manual_seed(seed)) for task in tasks}
     console.print(f"{len(pictures):,} pictures of {len(characters.drawings):,} labels: {images.name}, {split}")
-    bounds: dict[str, dict[int, dict[str, Tensor]]] = {}
+    episodes = _kinds_of_episodes(sizes)
+    bounds: dict[str, dict[str, dict[str, Tensor]]] = {}
     classified: Json = {}
     for name, model in loaded.items():
+        model.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         source = _source(model, images, split, binarise, seed)
         bounds[name] = {
-            size: character_bounds(model.network, source, characters, size, seed)
-            for size in track(sizes, f"{name}: bounds")
+            kind: character_bounds(model.network, source, characters, size, seed, mixed)
+            for kind, (size, mixed) in track(episodes.items(), f"{name}: bounds", total=len(episodes))
         }
         classified[name] = _classified(model, source, drawn, seed, name)
     result = {
@@ -139,7 +148,7 @@ def few_shot(
                 "name": model.name,
                 "fingerprint": model.fingerprint,
                 "data": model.data and asdict(model.data),
-                "bound": {str(size): _summary(reports) for size, reports in bounds[name].items()},
+                "bound": {kind: _summary(reports) for kind, reports in bounds[name].items()},
                 "classification": classified[name],
             }
             for name, model in loaded.items()
@@ -147,7 +156,7 @@ def few_shot(
         "differences": _differences(bounds),
         "published": PUBLISHED,
     }
-    _show(result, [str(size) for size in sizes], [_task(task) for task in tasks], console)
+    _show(result, list(episodes), [_task(task) for task in tasks], console)
     if picture is not None:
         columns = min(CHARACTERS, len(characters.drawings))
         shown = characters.trials(columns, SHOTS - 1, 1, Generator().manual_seed(seed))[0]
@@ -155,6 +164,12 @@ def few_shot(
         save_picture(draw_characters(loaded[models[0]], shots, seed=seed), picture)
         console.print(f"picture: {picture}", soft_wrap=True)
     return result
+
+
+def _kinds_of_episodes(sizes: Sequence[int]) -> dict[str, tuple[int, int]]:
+    """By name, the size of each and how many characters it mixes."""
+    several = {f"{size} of {MIXED} characters": (size, MIXED) for size in sizes if size % MIXED == 0}
+    return {str(size): (size, 1) for size in sizes} | several
 
 
 def _common_images(models: dict[str, Model | Baseline], data_dir: Path | None) -> ImageSet:
@@ -168,6 +183,17 @@ def _common_images(models: dict[str, Model | Baseline], data_dir: Path | None) -
                 "compare models of one data set and size"
             )
     return load_images(data.dataset, data_dir, size, subset=data.subset)
+
+
+def _check_one_way(models: dict[str, Model | Baseline]) -> None:
+    """Raise ModelError where models were trained on other bits of the same pictures: their bounds mean other things."""
+    ways = {_trained_on(name, model).binarise: name for name, model in models.items()}
+    if len(ways) > 1:
+        found = " and ".join(f"{name} ({way})" for way, name in ways.items())
+        raise ModelError(
+            f"{found} were trained on pixels made binary in different ways; say by `binarise` in which way all are to "
+            "be compared"
+        )
 
 
 def _trained_on(name: str, model: Model | Baseline) -> DataConfig:
@@ -201,18 +227,18 @@ def _classified(
 
 
 def _summary(reports: dict[str, Tensor]) -> Json:
-    """Mean and standard error of every report over characters."""
+    """Mean and standard error of every report over characters, or over groups of them."""
     return {name: mean_and_error(values) for name, values in reports.items()}
 
 
-def _differences(bounds: dict[str, dict[int, dict[str, Tensor]]]) -> list[Json]:
+def _differences(bounds: dict[str, dict[str, dict[str, Tensor]]]) -> list[Json]:
     """The bound of the first model less that of each other, with the standard error of the paired difference."""
     first, *others = bounds
     return [
         {"first": first, "other": other}
         | {
-            str(size): mean_and_error(bounds[first][size]["elbo_per_frame"] - reports["elbo_per_frame"])
-            for size, reports in bounds[other].items()
+            kind: mean_and_error(bounds[first][kind]["elbo_per_frame"] - reports["elbo_per_frame"])
+            for kind, reports in bounds[other].items()
         }
         for other in others
     ]
@@ -222,20 +248,20 @@ def _task(task: Task) -> str:
     return f"{task[0]}-way {task[1]}-shot"
 
 
-def _show(result: Json, sizes: list[str], tasks: list[str], console: Console) -> None:
+def _show(result: Json, episodes: list[str], tasks: list[str], console: Console) -> None:
     """Three tables, published numbers below ours."""
     rows = [
-        {"model": name} | {size: _cell(model["bound"][size]["elbo_per_frame"]) for size in sizes}
+        {"model": name} | {kind: _cell(model["bound"][kind]["elbo_per_frame"]) for kind in episodes}
         for name, model in result["models"].items()
     ]
     rows += [
-        {"model": f"{name}, published"} | {size: cells.get(size, "") for size in sizes}
+        {"model": f"{name}, published"} | {kind: cells.get(kind, "") for kind in episodes}
         for name, cells in PUBLISHED["bound"].items()
     ]
     console.print(table(rows, "bound a picture, nats ± standard error, by pictures in an episode", decimals=1))
     if pairs := result["differences"]:
         rows = [
-            {"": f"{pair['first']} less {pair['other']}"} | {size: _cell(pair[size]) for size in sizes}
+            {"": f"{pair['first']} less {pair['other']}"} | {kind: _cell(pair[kind]) for kind in episodes}
             for pair in pairs
         ]
         console.print(table(rows, "difference, nats ± standard error, paired by character"))

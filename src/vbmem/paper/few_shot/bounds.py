@@ -1,4 +1,4 @@
-"""The bound a picture of episodes of one character each."""
+"""The bound a picture of episodes of one character each, or of several mixed."""
 
 import math
 
@@ -9,14 +9,16 @@ from vbmem.data.episodes import EpisodeSource
 from vbmem.models.base import EpisodicModel
 from vbmem.paper.few_shot.characters import Characters
 
-FRAMES = 500  # that go through the networks at a time
+FRAMES = 2000  # that go through the networks at a time
+FRAMES_ON_CPU = 100  # of more, the features leave its caches
 
 
 @torch.no_grad()
 def character_bounds(
-    network: EpisodicModel, source: EpisodeSource, characters: Characters, size: int, seed: int
+    network: EpisodicModel, source: EpisodeSource, characters: Characters, size: int, seed: int, mixed: int = 1
 ) -> dict[str, Tensor]:
-    """What a model reports of a picture in an episode of its character, with one sample of every random variable.
+    """What a model reports of a picture in an episode of its character, or of several characters mixed, with one sample
+    of every random variable.
 
     The seed alone chooses episodes and binarisation, so that models can be compared picture by picture.
 
@@ -26,16 +28,18 @@ def character_bounds(
         characters: which of them belong together.
         size: pictures in an episode.
         seed: of all chance.
+        mixed: characters in an episode, as many pictures of each.
 
     Returns:
         `elbo_per_frame`, every term of it and the other measures, averaged over the episodes of every character that
-        has as many pictures: [characters].
+        has as many pictures, or of every group of them: [characters // mixed].
     """
     device = source.images.device
-    episodes, owners = characters.episodes(size, Generator().manual_seed(seed))
+    episodes, owners = characters.episodes(size, Generator().manual_seed(seed), mixed)
     pixels = Generator(device).manual_seed(seed)
     torch.manual_seed(seed)
-    batches = episodes.to(device).split(max(1, FRAMES // size))
+    most = FRAMES_ON_CPU if device.type == "cpu" else FRAMES
+    batches = episodes.to(device).split(max(1, most // size))
     reports = [network(source.frames(batch, pixels)).per_frame() for batch in batches]
     return {name: _means(torch.cat([report[name] for report in reports]).cpu(), owners) for name in reports[0]}
 
