@@ -52,7 +52,7 @@ def test_every_step_raises_the_bound(kind, noise, codes, relevance):
         now = float((local - memory.divergence(state)).sum() + log_noise_prior(memory))
         assert now >= previous - 1e-8 * (1 + abs(now))
         state = memory.global_step(state, sums)
-        memory, state = refit(memory, state, sums, relevance=relevance)
+        memory, state = refit(memory, state, sums, memory.prior(state.row_mean), relevance=relevance)
         state = expansion.expand(sums, state, memory.prior(state.row_mean))
         previous = now
 
