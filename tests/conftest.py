@@ -14,12 +14,13 @@ import pytest
 from vbmem import cli
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, here and in the processes that tests start
-LONG = ("tests/test_examples.py", "tests/app/test_browser.py", "tests/app/test_visitors.py", "tests/test_documents.py")
+SLOW_TO_START = {"server", "processes"}
 
 
 def pytest_collection_modifyitems(items):
-    """What takes long comes first, lest one worker be left with it when the others have nothing more to do."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """What needs a process that is slow to start comes first: then all of it falls to the first worker, and nobody is
+    left with it when the others have nothing more to do."""
+    items.sort(key=lambda item: SLOW_TO_START.isdisjoint(item.fixturenames))
 
 
 def pytest_collection_finish() -> None:
@@ -48,7 +49,8 @@ def run(monkeypatch, capsys):
 def processes():
     """Makes processes that need not import torch anew, nor what else is slow to load."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["train.runs", "torch._dynamo", "sklearn.datasets", "sklearn.metrics"])
+    ours, theirs = ["train.ranks", "memory.ranks"], ["torch._dynamo", "sklearn.datasets", "sklearn.metrics"]
+    context.set_forkserver_preload([*ours, *theirs])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", ":".join(sys.path))
         forkserver.ensure_running()

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -48,9 +49,9 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture
-def context(browser: Browser, server: Server) -> Iterator[BrowserContext]:
-    """Visitors, none of whom may meet an error in the console or send anything elsewhere."""
+@contextmanager
+def visitors(browser: Browser, server: Server) -> Iterator[BrowserContext]:
+    """None of whom may meet an error in the console or send anything elsewhere."""
     context = browser.new_context(viewport=WIDE, accept_downloads=True)
     context.set_default_timeout(PATIENCE)
     outside: list[str] = []
@@ -67,8 +68,28 @@ def context(browser: Browser, server: Server) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
+def context(browser: Browser, server: Server) -> Iterator[BrowserContext]:
+    with visitors(browser, server) as context:
+        yield context
+
+
+@pytest.fixture
 def page(context: BrowserContext, server: Server) -> Page:
     return visit(context, server)
+
+
+@pytest.fixture(scope="module")
+def one_visit(browser: Browser, server: Server) -> Iterator[Page]:
+    with visitors(browser, server) as context:
+        yield visit(context, server)
+
+
+@pytest.fixture
+def shared_page(one_visit: Page) -> Iterator[Page]:
+    """Of one visit, which takes seconds, for all tests that do not mind what others did in other tabs."""
+    yield one_visit
+    one_visit.set_viewport_size(WIDE)
+    one_visit.emulate_media(color_scheme="light")
 
 
 def visit(context: BrowserContext, server: Server) -> Page:
@@ -78,18 +99,33 @@ def visit(context: BrowserContext, server: Server) -> Page:
     return page
 
 
+def look_often(page: Page, seen: Callable[[], bool]) -> None:
+    """Until it is seen or a while has passed. `expect`, which comes after, looks but once a second."""
+    for _ in range(50):
+        if seen():
+            break
+        page.wait_for_timeout(100)
+
+
 def shows(where: Locator, text: str) -> None:
+    look_often(where.page, lambda: where.filter(has_text=text).count() > 0)
     expect(where).to_contain_text(text, timeout=PATIENCE)
 
 
 def counts(where: Locator, number: int) -> None:
+    look_often(where.page, lambda: where.count() == number)
     expect(where).to_have_count(number, timeout=PATIENCE)
+
+
+def appears(where: Locator) -> None:
+    look_often(where.page, where.is_visible)
+    expect(where).to_be_visible(timeout=PATIENCE)
 
 
 def says(page: Page, text: str) -> None:
     """A message appears, which is then closed."""
     toast = page.get_by_test_id("toast-body").filter(has_text=text)
-    expect(toast.first).to_be_visible(timeout=PATIENCE)
+    appears(toast.first)
     page.get_by_test_id("toast-close").first.click()
     counts(page.get_by_test_id("toast-body"), 0)
 
@@ -107,11 +143,17 @@ def slide(page: Page, slider: str, value: str) -> None:
     page.locator(f"{slider} input[type=number]").press("Enter")
 
 
+def is_chosen(button: Locator) -> None:
+    look_often(button.page, lambda: button.get_attribute("class") == "chosen")
+    expect(button).to_have_class("chosen", timeout=PATIENCE)
+
+
 def changes(where: Locator, act: Callable[[], object]) -> None:
     """The picture is another after the act."""
     before = where.get_attribute("src")
     assert before is not None
     act()
+    look_often(where.page, lambda: where.get_attribute("src") != before)
     expect(where).not_to_have_attribute("src", before, timeout=PATIENCE)
 
 
@@ -161,7 +203,7 @@ def test_the_first_visit_shows_something_in_every_tab(page: Page, tmp_path: Path
     slide(page, "#count", "3")
     counts(page.locator("#generated .pair"), 3)
     changes(first, page.locator("#clusters button").nth(5).click)
-    expect(page.locator("#clusters button").nth(5)).to_have_class("chosen", timeout=PATIENCE)
+    is_chosen(page.locator("#clusters button").nth(5))
     changes(first, page.get_by_label("means", exact=True).click)
     changes(first, lambda: slide(page, "#reads", "0"))
     slide(page, "#generated-size", "4")
@@ -247,61 +289,61 @@ def test_the_first_visit_shows_something_in_every_tab(page: Page, tmp_path: Path
     expect(page.locator("#size input[type=number]")).to_be_disabled()
 
 
-def test_letters_are_drawn_with_the_mouse_and_with_the_keyboard(page: Page, tmp_path: Path) -> None:
-    go(page, "Characters")
-    shows(page.locator("#more"), "Draw a letter")
-    box = page.locator("#pad canvas").first.bounding_box()
+def test_letters_are_drawn_with_the_mouse_and_with_the_keyboard(shared_page: Page, tmp_path: Path) -> None:
+    go(shared_page, "Characters")
+    shows(shared_page.locator("#more"), "Draw a letter")
+    box = shared_page.locator("#pad canvas").first.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + 40, box["y"] + 30)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 40, box["y"] + 110, steps=4)
-    page.mouse.move(box["x"] + 100, box["y"] + 110, steps=4)
-    page.mouse.up()
-    shows(page.locator("#more"), "20 more, from a memory of 1 drawing:")
-    counts(page.locator("#more img"), 20)
+    shared_page.mouse.move(box["x"] + 40, box["y"] + 30)
+    shared_page.mouse.down()
+    shared_page.mouse.move(box["x"] + 40, box["y"] + 110, steps=4)
+    shared_page.mouse.move(box["x"] + 100, box["y"] + 110, steps=4)
+    shared_page.mouse.up()
+    shows(shared_page.locator("#more"), "20 more, from a memory of 1 drawing:")
+    counts(shared_page.locator("#more img"), 20)
 
-    page.locator("#pad canvas").nth(1).focus()
+    shared_page.locator("#pad canvas").nth(1).focus()
     for key in ("Space", *["ArrowDown"] * 9, *["ArrowRight"] * 6, "Space"):
-        page.keyboard.press(key)
-    shows(page.locator("#more"), "a memory of 2 drawings")
-    page.keyboard.press("Delete")
-    shows(page.locator("#more"), "a memory of 1 drawing:")
-    page.get_by_role("button", name="Take an example").press("Enter")
-    shows(page.locator("#more"), "a memory of 4 drawings")
-    photograph(page, "characters")
-    with page.expect_download() as sheet:
-        page.locator("#save-characters").click()
+        shared_page.keyboard.press(key)
+    shows(shared_page.locator("#more"), "a memory of 2 drawings")
+    shared_page.keyboard.press("Delete")
+    shows(shared_page.locator("#more"), "a memory of 1 drawing:")
+    shared_page.get_by_role("button", name="Take an example").press("Enter")
+    shows(shared_page.locator("#more"), "a memory of 4 drawings")
+    photograph(shared_page, "characters")
+    with shared_page.expect_download() as sheet:
+        shared_page.locator("#save-characters").click()
     assert sheet.value.suggested_filename == "characters.png"
-    page.get_by_role("button", name="Clear").last.click()
-    shows(page.locator("#more"), "Nothing is drawn yet")
+    shared_page.get_by_role("button", name="Clear").last.click()
+    shows(shared_page.locator("#more"), "Nothing is drawn yet")
 
 
-def test_codes_of_ones_own(page: Page, server: Server, tmp_path: Path) -> None:
-    go(page, "Codes")
-    shows(page.locator("#codes"), "359 codes of 64 numbers in 10 clusters")
-    photograph(page, "codes")
+def test_codes_of_ones_own(shared_page: Page, server: Server, tmp_path: Path) -> None:
+    go(shared_page, "Codes")
+    shows(shared_page.locator("#codes"), "359 codes of 64 numbers in 10 clusters")
+    photograph(shared_page, "codes")
     random = np.random.default_rng(0)
     codes = random.normal(size=(60, 5)) + 9 * (np.arange(60) % 2)[:, None]
     np.save(tmp_path / "mine.npy", np.concatenate([codes, [[50, -50, 50, -50, 50]]]))
     np.savetxt(tmp_path / "mine.csv", codes, delimiter=",")
-    upload(page, "#codes-file", tmp_path / "mine.npy")
-    shows(page.locator("#codes"), "mine.npy: 61 codes of 5 numbers in 10 clusters")
-    slide(page, "#codes-clusters", "2")
-    shows(page.locator("#codes"), "5 numbers in 2 clusters")
-    counts(page.locator("#codes circle"), 61)
-    shows(page.locator("#codes tbody tr").first, "61")
-    shows(page.locator("#codes tbody tr").first, "new")
-    with page.expect_download() as download:
-        page.locator("#save-assignments").click()
+    upload(shared_page, "#codes-file", tmp_path / "mine.npy")
+    shows(shared_page.locator("#codes"), "mine.npy: 61 codes of 5 numbers in 10 clusters")
+    slide(shared_page, "#codes-clusters", "2")
+    shows(shared_page.locator("#codes"), "5 numbers in 2 clusters")
+    counts(shared_page.locator("#codes circle"), 61)
+    shows(shared_page.locator("#codes tbody tr").first, "61")
+    shows(shared_page.locator("#codes tbody tr").first, "new")
+    with shared_page.expect_download() as download:
+        shared_page.locator("#save-assignments").click()
     assert download.value.suggested_filename == "assignments.csv"
     download.value.save_as(saved := tmp_path / "assignments.csv")
     assert len(saved.read_text().splitlines()) == 62
-    upload(page, "#codes-file", tmp_path / "mine.csv")
-    shows(page.locator("#codes"), "mine.csv: 60 codes of 5 numbers")
+    upload(shared_page, "#codes-file", tmp_path / "mine.csv")
+    shows(shared_page.locator("#codes"), "mine.csv: 60 codes of 5 numbers")
     (text := tmp_path / "letter.csv").write_text("dear sir or madam")
-    upload(page, "#codes-file", text)
-    says(page, "letter.csv holds 0 rows")
-    shows(page.locator("#codes"), "mine.csv: 60 codes")
+    upload(shared_page, "#codes-file", text)
+    says(shared_page, "letter.csv holds 0 rows")
+    shows(shared_page.locator("#codes"), "mine.csv: 60 codes")
     left = [path for path in server.folder.rglob("*") if path.is_file() and path.stat().st_size]
     assert left == []
 
@@ -340,7 +382,7 @@ def test_all_of_it_can_be_done_with_the_keyboard(page: Page) -> None:
     third = page.locator("#clusters button").nth(3)
     third.focus()
     page.keyboard.press("Space")
-    expect(third).to_have_class("chosen", timeout=PATIENCE)
+    is_chosen(third)
     expect(third).to_be_focused()
     changes(page.locator("#generated img").first, lambda: page.locator("#generate").press("Enter"))
     page.locator("#episode button").nth(2).focus()
@@ -348,31 +390,31 @@ def test_all_of_it_can_be_done_with_the_keyboard(page: Page) -> None:
     shows(page.locator("#recalled"), "with memory")
 
 
-def test_a_telephone_reaches_every_tab_and_shows_results_without_scrolling(page: Page) -> None:
-    page.set_viewport_size(NARROW)
+def test_a_telephone_reaches_every_tab_and_shows_results_without_scrolling(shared_page: Page) -> None:
+    shared_page.set_viewport_size(NARROW)
     results = ("#memory", "#generated img", "#recalled img", "#ranked img", "#curve svg", "#keep", "#pad", "#codes")
     for tab, result in zip(TABS, results, strict=True):
-        go(page, tab)
-        expect(page.locator(result).first).to_be_visible(timeout=PATIENCE)
-        box = page.locator(result).first.bounding_box()
+        go(shared_page, tab)
+        appears(shared_page.locator(result).first)
+        box = shared_page.locator(result).first.bounding_box()
         assert box is not None
         assert box["y"] < 0.9 * NARROW["height"], tab
-        is_narrow_enough(page)
+        is_narrow_enough(shared_page)
 
 
-def test_plots_follow_the_colours_of_the_system(page: Page) -> None:
-    go(page, "Codes")
-    expect(page.locator("#codes svg")).to_be_visible(timeout=PATIENCE)
-    go(page, "Resize")
-    text = page.locator("#curve svg text").first
-    expect(text).to_be_visible(timeout=PATIENCE)
+def test_plots_follow_the_colours_of_the_system(shared_page: Page) -> None:
+    go(shared_page, "Codes")
+    appears(shared_page.locator("#codes svg"))
+    go(shared_page, "Resize")
+    text = shared_page.locator("#curve svg text").first
+    appears(text)
     fills = []
     looks: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     for look in looks:
-        page.emulate_media(color_scheme=look)
-        page.wait_for_function("look => document.body.classList.contains('dark') == (look == 'dark')", arg=look)
+        shared_page.emulate_media(color_scheme=look)
+        shared_page.wait_for_function("look => document.body.classList.contains('dark') == (look == 'dark')", arg=look)
         shade = text.evaluate("element => getComputedStyle(element).fill")
-        point = page.locator("#codes circle").first.evaluate("element => getComputedStyle(element).fill")
+        point = shared_page.locator("#codes circle").first.evaluate("element => getComputedStyle(element).fill")
         fills.append([sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (shade, point)])
     assert all(light < dark for light, dark in zip(*fills, strict=True))
 
@@ -395,7 +437,7 @@ def test_there_is_no_serious_fault_in_accessibility(
     for tab in TABS:
         go(page, tab)
         if tab in ready:
-            expect(page.locator(ready[tab]).first).to_be_visible(timeout=PATIENCE)
+            appears(page.locator(ready[tab]).first)
         page.wait_for_function("!document.querySelector('.pending, .generating')")
         page.wait_for_timeout(300)  # until it has faded in
         for fault in page.evaluate("axe.run().then(found => found.violations)"):
@@ -493,12 +535,14 @@ def test_two_visitors_have_nothing_in_common(page: Page, context: BrowserContext
     shows(page.locator("#keep"), "64 pictures in 114 kB")
 
 
-def test_the_page_names_no_other_machine_and_no_way_around_it(page: Page, server: Server) -> None:
-    named = page.eval_on_selector_all("link[href], script[src], img[src]", "all => all.map(one => one.href || one.src)")
+def test_the_page_names_no_other_machine_and_no_way_around_it(shared_page: Page, server: Server) -> None:
+    named = shared_page.eval_on_selector_all(
+        "link[href], script[src], img[src]", "all => all.map(one => one.href || one.src)"
+    )
     assert all(address.startswith((server.address, "data:")) for address in named)
-    counts(page.locator("footer"), 0)
-    config = page.evaluate("fetch('/config').then(answer => answer.json())")
+    counts(shared_page.locator("footer"), 0)
+    config = shared_page.evaluate("fetch('/config').then(answer => answer.json())")
     assert not config["analytics_enabled"]
     assert not config.get("run_history")
-    information = page.evaluate("fetch('/gradio_api/info').then(answer => answer.text())")
+    information = shared_page.evaluate("fetch('/gradio_api/info').then(answer => answer.text())")
     assert re.search(r'"/\w+"', information) is None

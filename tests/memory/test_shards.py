@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 from memory import ranks
 from memory.zoo import close, make_problem
@@ -12,15 +12,15 @@ from vbmem.memory import MemoryState
 Found = dict[str, Any]
 
 
-def test_several_processes_write_as_one_and_end_as_one(tmp_path, monkeypatch):
-    """One test of all, since three processes take some seconds to start."""
-    spawned = spawn(ranks.work, (tmp_path,), ranks.RANKS, join=False)
+def test_several_processes_write_as_one_and_end_as_one(tmp_path, monkeypatch, processes):
+    """One test of all, since three processes take some time to start."""
+    started = start_processes(ranks.work, (tmp_path,), ranks.RANKS, False, start_method=processes.get_start_method())
     ranks.in_small_pieces(monkeypatch.setattr)
     alone = ranks.cases(
         lambda memory, codes, *others, **how: memory.write_stream(codes, *others, **how),
         lambda memory, codes, **how: memory.fit_prior(codes.numpy(), **how),
     )
-    while not spawned.join():
+    while not started.join():
         pass
     found = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(ranks.RANKS)]
     three, two = [here["three"] for here in found], [here["two"] for here in found if "two" in here]

@@ -7,12 +7,14 @@ import torch
 from torch import nn
 
 from models.zoo import B, every_model, frames, make
-from tiny import MEMORY_MODELS, OWN_MODELS
+from tiny import MEMORY_MODELS, MODELS, OWN_MODELS
 from vbmem.models import Regulariser
 
 WITH_MEMORY = [*MEMORY_MODELS, *OWN_MODELS]
-# Of which also the gradient is traced: between them they have every part there is, and tracing all takes long.
+# Of which also the gradient is traced: between them they have every part there is, and tracing all takes long. Of the
+# other models with a memory `make trust` traces the losses.
 TRACED_BACKWARDS = ("mixture", "sees recall")
+LATER = [name for name in WITH_MEMORY if name not in TRACED_BACKWARDS]
 CANCELLED = ("residual.0.bias", "residual.3.bias")  # batch norm would cancel these biases
 
 
@@ -111,7 +113,9 @@ def test_networks_in_bfloat16_leave_the_bound_in_float32(name):
 
 # Dynamo itself looks at the .grad of tensors that have none.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-@every_model
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LATER)) for name in (MODELS | OWN_MODELS)]
+)
 def test_compiled_parts_give_the_losses_and_gradients_of_eager_ones(name, monkeypatch):
     # A second iteration is compiled anew, for codes that have a history by then: once is enough.
     changes: dict[str, Any] = {"iterations": 2 if name == "mixture" else 1} if name in WITH_MEMORY else {}

@@ -42,7 +42,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    values = {"OTHERS": 41, "STEPS": (1, 2), "CLUSTERS": (2, 5), "LENGTHS": (4, 12), "CELL_SAMPLES": 6}
+    values = {"OTHERS": 41, "STEPS": (1, 2), "CLUSTERS": (2, 5), "LENGTHS": (4, 12), "CELL_SAMPLES": 6, "REPEATS": 2}
     for place in (module, measures):
         for name in values.keys() & vars(place).keys():
             monkeypatch.setattr(place, name, values[name])

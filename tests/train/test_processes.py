@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from torch import nn
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 from tiny import CPU, squares, tiny_network, tiny_trainer
 from train import ranks
@@ -25,14 +25,15 @@ def free_ports(count: int) -> list[int]:
         return [server.getsockname()[1] for server in servers]
 
 
-def test_several_processes_train_as_one_and_end_as_one(tmp_path):
-    """One test of all, since processes take some seconds to start."""
+def test_several_processes_train_as_one_and_end_as_one(tmp_path, processes):
+    """One test of all, since processes take some time to start."""
     squares().save(tmp_path / "squares.npz")
-    spawned = spawn(ranks.work, (tmp_path, free_ports(3)), ranks.RANKS, join=False)
+    given, method = (tmp_path, free_ports(3)), processes.get_start_method()
+    started = start_processes(ranks.work, given, ranks.RANKS, join=False, start_method=method)
     with ranks.in_doubles_without_draws():
         for name, config in ranks.CERTAIN.items():
             tiny_trainer(config, tmp_path / f"{name} alone", ranks.IMAGES).run()
-    while not spawned.join():
+    while not started.join():
         pass
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(ranks.RANKS))
     for name in ranks.CERTAIN:

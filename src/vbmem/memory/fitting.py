@@ -133,10 +133,9 @@ def climb(
             local step.
         progress: show a progress bar, which may end before it is full.
     """
-    previous = -math.inf
+    previous, prior = -math.inf, memory.prior(state.row_mean)
     for iteration in track(range(1, iterations + 1), "fitting the prior", progress):
         sums, local = local_pass(memory, state)
-        prior = memory.prior(state.row_mean)
         bound = local - memory.divergence(state) + log_noise_prior(memory)
         total, frames = float(bound.sum()), float(sums.count.sum()) / memory.partitions
         fit = Fit(memory, state, sums, bound, iteration, total - previous < tol * frames)
@@ -144,29 +143,30 @@ def climb(
             break
         previous = total
         state = engine.global_step(sums, state, prior)
-        memory, state = refit(memory, state, sums, relevance=relevance)
+        memory, state = refit(memory, state, sums, prior, relevance=relevance)
+        prior = memory.prior(state.row_mean)
         if prior.joint:
-            change, back = expansion.best_change(sums, state, memory.prior(state.row_mean))
+            change, back = expansion.best_change(sums, state, prior)
             state = expansion.turned(state, back)
             if follow is not None:
                 follow(change)
         if relevance:
-            change = expansion.principal_axes(state, memory.prior(state.row_mean))
+            change = expansion.principal_axes(state, prior)
             state = expansion.turned(state, change.mT)
-            memory = memory.with_scales(row_var=best_row_var(memory, state, relevance=True))
+            memory = memory.with_scales(row_var=best_row_var(prior, state, relevance=True))
+            prior = memory.prior(state.row_mean)
             if follow is not None:
                 follow(change)
     return fit
 
 
 def refit(
-    memory: VariationalMemory, state: MemoryState, sums: Statistics, *, relevance: bool = False
+    memory: VariationalMemory, state: MemoryState, sums: Statistics, before: Prior, *, relevance: bool = False
 ) -> tuple[VariationalMemory, MemoryState]:
     """The prior with the highest bound for a state and the statistics it was made from: noise, mean of the locations,
     scales of rows and locations, weights of the clusters, one after the other. And the state, whose uncertainty is in
-    units of the noise.
+    units of the noise. `before` is the prior that the memory has.
     """
-    before = memory.prior(state.row_mean)
     memory = memory.with_scales(noise_var=best_noise(memory, state, sums, before))
     prior = memory.prior(state.row_mean)
     grown = prior.noise_scale / before.noise_scale
@@ -178,7 +178,7 @@ def refit(
         memory = memory.with_scales(loc_mean=total / _over_episodes(memory, precision).sum(0))
         prior = memory.prior(state.row_mean)
     if state.rows:
-        memory = memory.with_scales(row_var=best_row_var(memory, state, relevance=relevance))
+        memory = memory.with_scales(row_var=best_row_var(prior, state, relevance=relevance))
     if state.located:
         loc_var = 1 / before.row_precision[..., -1, -1].mean() * grown
         memory = memory.with_scales(loc_var=_best_var(prior, state)[..., -1].mean() if several else loc_var)
@@ -188,9 +188,9 @@ def refit(
     return memory, state
 
 
-def best_row_var(memory: VariationalMemory, state: MemoryState, *, relevance: bool) -> Tensor:
+def best_row_var(prior: Prior, state: MemoryState, *, relevance: bool) -> Tensor:
     """The variance of the factor rows, [], or of each of them, [K]."""
-    row_var = _best_var(memory.prior(state.row_mean), state)[..., : state.rows].flatten(0, -2).mean(0)
+    row_var = _best_var(prior, state)[..., : state.rows].flatten(0, -2).mean(0)
     return row_var if relevance else row_var.mean()
 
 
