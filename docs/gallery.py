@@ -89,7 +89,7 @@ def crops(name: str, count: int, seed: int = 0) -> Tensor:
 def characters(data_dir: Path) -> Image.Image:
     images, labels = load_images("omniglot", data_dir).split("test")
     assert labels is not None
-    model, rows = vbmem.load("omniglot-shifted"), {}
+    model, rows = vbmem.load("omniglot-mixture"), {}
     chosen = np.random.default_rng(3).permutation(np.unique(labels))[:4]
     for number, label in enumerate(chosen, 1):
         shown = torch.from_numpy(images[labels == label][:4]).permute(0, 3, 1, 2) / 255

@@ -23,7 +23,7 @@ from vbmem.tables import counted
 from vbmem.train import Trainer, make_source
 
 DIGITS = "digits-mixture"
-MODEL, CHARACTERS = "cifar10-mixture", "omniglot-shifted"
+MODEL, CHARACTERS = "cifar10-mixture", "omniglot-mixture"
 WRITTEN, OTHER = "a temple", "a flower"  # photographs: crops of the one are written, the other is new
 FRAMES, DRAWN = 64, 16
 ROUNDS = 4  # new drawings of every character

@@ -18,6 +18,7 @@ from vbmem.data.settings import DataConfig
 from vbmem.errors import DataError, ModelError
 from vbmem.memory.written import WrittenMemory
 from vbmem.models.base import normal_kl
+from vbmem.models.memory_model import MemoryModel
 from vbmem.nets import CodePosterior
 from vbmem.paper import few_shot as module
 from vbmem.paper.few_shot import PUBLISHED, few_shot, sheet
@@ -140,6 +141,17 @@ def test_the_bound_of_characters_mixed_is_that_of_their_group(kind):
     network.register_forward_hook(lambda *args: seen.append(args[-1].per_frame()["elbo_per_frame"]))
     reports = character_bounds(network, source, Characters.of(NUMBERS), 20, seed=0, mixed=4)
     torch.testing.assert_close(reports["elbo_per_frame"], torch.cat(seen).view(5, 4).double().mean(-1))
+
+
+def test_a_memory_gets_as_many_clusters_as_characters_are_mixed():
+    network, source = tiny_network("mixture", "bernoulli", 1, SIDE, spread=0.03), source_of(pictures(), binary=True)
+    assert isinstance(network, MemoryModel)
+    network.memory = network.memory.resize(clusters=1)
+    resized = character_bounds(network, source, Characters.of(NUMBERS), 20, seed=0, mixed=4)
+    assert network.memory.layout[0] == 1
+    network.memory = network.memory.resize(clusters=4)
+    given = character_bounds(network, source, Characters.of(NUMBERS), 20, seed=0, mixed=4)
+    torch.testing.assert_close(resized, given)
 
 
 def test_all_models_see_the_same_frames():

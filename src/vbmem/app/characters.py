@@ -15,7 +15,7 @@ from vbmem.app.show import sheet_url
 from vbmem.app.tabs import begin_tab
 from vbmem.pretrained.timing import timed_write
 
-MODEL = "omniglot-shifted"
+MODEL = "omniglot-mixture"
 SQUARES = 4  # to draw in
 MORE = 20  # that the memory draws
 LEAST_INK = 8  # pixels, of what is more than a slip

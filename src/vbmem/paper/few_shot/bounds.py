@@ -1,5 +1,6 @@
 """The bound a picture of episodes of one character each, or of several mixed."""
 
+import copy
 import math
 
 import torch
@@ -7,6 +8,7 @@ from torch import Generator, Tensor
 
 from vbmem.data.episodes import EpisodeSource
 from vbmem.models.base import EpisodicModel
+from vbmem.models.memory_model import MemoryModel
 from vbmem.paper.few_shot.characters import Characters
 
 FRAMES = 2000  # that go through the networks at a time
@@ -28,7 +30,8 @@ def character_bounds(
         characters: which of them belong together.
         size: pictures in an episode.
         seed: of all chance.
-        mixed: characters in an episode, as many pictures of each.
+        mixed: characters in an episode, as many pictures of each. For several, a memory that can be resized is given as
+            many clusters, whatever it was trained with.
 
     Returns:
         `elbo_per_frame`, every term of it and the other measures, averaged over the episodes of every character that
@@ -40,8 +43,18 @@ def character_bounds(
     torch.manual_seed(seed)
     most = FRAMES_ON_CPU if device.type == "cpu" else FRAMES
     batches = episodes.to(device).split(max(1, most // size))
+    network = network if mixed == 1 else _with_clusters(network, mixed)
     reports = [network(source.frames(batch, pixels)).per_frame() for batch in batches]
     return {name: _means(torch.cat([report[name] for report in reports]).cpu(), owners) for name in reports[0]}
+
+
+def _with_clusters(network: EpisodicModel, count: int) -> EpisodicModel:
+    """The same model with a memory of so many clusters, where it has any."""
+    if not isinstance(network, MemoryModel) or "clusters" not in network.memory.sizes:
+        return network
+    sized = copy.copy(network)
+    sized.memory = network.memory.resize(clusters=count)
+    return sized
 
 
 def _means(values: Tensor, owners: Tensor) -> Tensor:
