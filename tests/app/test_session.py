@@ -82,7 +82,7 @@ def test_a_clicked_cluster_gives_pictures_like_its_own_frames(written: Session) 
 
 
 def test_recalling_a_written_picture_helps_against_noise(written: Session) -> None:
-    recall = replace(written, picked=written.frames[7]).recall(2, noise=0.4, hidden=0, blur=0)
+    recall = written.picking(written.frames[7]).recall(2, noise=0.4, hidden=0, blur=0)
     with_memory, alone = recall.error(recall.steps[-1]), recall.error(recall.alone)
     assert with_memory < alone < recall.error(recall.damaged)
     assert recall.nearest is not None

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -121,5 +120,5 @@ def _load(visit: Visit, files: list[Path]) -> list[Any]:
 
 def _pick(visit: Visit, steps: float, noise: float, hidden: float, blur: float, event: gr.EventData) -> list[Any]:
     frames = visit.session.frames
-    visit.session = replace(visit.session, picked=frames[clicked(event) % len(frames)])
+    visit.session = visit.session.picking(frames[clicked(event) % len(frames)])
     return [gr.Tabs(selected="recall"), show.recalled(visit.session, steps, noise, hidden, blur)]

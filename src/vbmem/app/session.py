@@ -55,6 +55,10 @@ class Session:
         """An episode in a fresh memory."""
         return cls(model, frames, *timed_write(model, frames, seeded()))
 
+    def picking(self, picture: Tensor) -> Self:
+        """The same, with another picture to recall; the others that it may come from are not kept for it."""
+        return replace(self, picked=picture.clone())
+
     def resized(self, size: int) -> Self:
         """The episode in a fresh memory of another size: so many clusters, or rows where there are no clusters."""
         if not 1 <= size <= MAX_SIZE:

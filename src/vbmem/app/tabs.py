@@ -95,7 +95,7 @@ def recall(visit: gr.State) -> tuple[list[gr.Slider], gr.HTML]:
         other = drop_zone("Another picture", "other")
 
     def take(visit: Visit, files: list[Path], *values: float) -> str:
-        visit.session = replace(visit.session, picked=uploaded_pictures(files, visit.session).frames[0])
+        visit.session = visit.session.picking(uploaded_pictures(files, visit.session).frames[0])
         return show.recalled(visit.session, *values)
 
     sliders = [steps, noise, hidden, blur]
