@@ -419,14 +419,16 @@ def test_plots_follow_the_colours_of_the_system(shared_page: Page) -> None:
     assert all(light < dark for light, dark in zip(*fills, strict=True))
 
 
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_there_is_no_serious_fault_in_accessibility(
-    context: BrowserContext, server: Server, colours: Literal["light", "dark"]
+    context: BrowserContext, server: Server, colours: Literal["light", "dark"], size: ViewportSize
 ) -> None:
     """As axe-core finds them; VBMEM_AXE is the path of its axe.min.js, from `npm pack axe-core`."""
     if not (script := os.environ.get("VBMEM_AXE")):
         pytest.skip("VBMEM_AXE does not name axe.min.js")
     page = context.new_page()
+    page.set_viewport_size(size)
     page.emulate_media(color_scheme=colours)
     page.goto(server.address)
     shows(page.locator("#memory"), "114 kB")

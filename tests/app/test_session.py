@@ -44,7 +44,7 @@ def test_a_write_keeps_the_codes_and_says_how_long_it_took(written: Session) -> 
 @pytest.mark.parametrize("count", [1, 9])
 def test_every_kind_of_memory_can_be_shown_and_used(kind: str, count: int) -> None:
     session = tiny_session(kind, count)
-    for part in (show.memory(session), show.cluster_choice(session), show.generated(session, 2, 1, False)):
+    for part in (show.memory(session), show.generated(session, 2, 1, False)):
         assert "data:image/png" in part
     assert show.episode(session).count("<button") == count
     assert "<svg" in show.size_curves(session)
@@ -55,6 +55,24 @@ def test_every_kind_of_memory_can_be_shown_and_used(kind: str, count: int) -> No
     assert show.ranked(session, session.frames, ["a"] * count).count("nats</b>") == count
     assert session.resized(5).size == 5
     assert f"<b>5 {session.size_name}</b>" in show.size_curves(session.resized(5))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *OWN_MODELS])
+def test_the_page_names_clusters_only_where_a_memory_has_them(kind: str) -> None:
+    session = tiny_session(kind)
+    text = re.sub(r"<[^>]*>", " ", show.memory(session) + show.cluster_choice(session))
+    assert ("cluster" in text) == ("clusters" in session.model.memory.sizes)
+    several = session.memory.usage.shape[-1] > 1
+    assert (f'aria-label="all {session.size_name}"' in show.cluster_choice(session)) == several
+
+
+def test_the_page_says_when_the_memory_does_not_help(written: Session) -> None:
+    assert "Here the memory helps." in show.recalled(written.picking(written.frames[7]), 2, 0.4, 0, 0)
+    new = examples.draw("a flower", 1, written.model.frame, seed=0)[0]
+    assert "Here the memory does not help" in show.recalled(written.picking(new), 2, 0, 0, 0)
+    assert "itself is nearer still" in show.recalled(written.picking(new), 2, 0, 0, 0)
+    assert "in no memory" not in show.recalled(written, 2, 0, 0, 0)
+    assert "in no memory" in show.recalled(tiny_session("own part"), 1, 0, 0, 0)
 
 
 def test_portraits_come_in_the_order_of_use_and_hold_every_frame(written: Session) -> None:
@@ -82,7 +100,7 @@ def test_a_clicked_cluster_gives_pictures_like_its_own_frames(written: Session) 
 
 
 def test_recalling_a_written_picture_helps_against_noise(written: Session) -> None:
-    recall = replace(written, picked=written.frames[7]).recall(2, noise=0.4, hidden=0, blur=0)
+    recall = written.picking(written.frames[7]).recall(2, noise=0.4, hidden=0, blur=0)
     with_memory, alone = recall.error(recall.steps[-1]), recall.error(recall.alone)
     assert with_memory < alone < recall.error(recall.damaged)
     assert recall.nearest is not None

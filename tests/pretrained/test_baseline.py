@@ -46,7 +46,7 @@ def test_bytes_are_the_middle_of_the_interval_they_stand_for(saved, kind):
 def test_a_long_episode_is_embedded_piece_by_piece_and_is_one_all_the_same(saved, monkeypatch):
     model, pictures = vbmem.load_baseline(saved("statistician")), waves(7, 8)
     whole = model.reconstruct(pictures)
-    monkeypatch.setattr("vbmem.pretrained.picture_model.CHUNK", 3)
+    monkeypatch.setattr("vbmem.pretrained.picture_model.PIXELS", 3 * 64)
     torch.testing.assert_close(model.reconstruct(pictures), whole)
 
 

@@ -15,7 +15,7 @@ from vbmem.commands import find_commands
 from vbmem.models import CrispConfig
 from vbmem.nets import CrispDecoder
 from vbmem.pretrained import Baseline
-from vbmem.pretrained.picture_model import CHUNK
+from vbmem.pretrained.picture_model import PIXELS
 
 STEPS = 3
 
@@ -62,10 +62,11 @@ def test_pictures_are_crisp_by_default_and_means_on_request(plain, crisp, memory
 
 
 def test_codes_of_any_shape_and_number_are_painted(crisp):
-    codes = torch.randn(2, CHUNK // 2 + 1, 4)
+    count = PIXELS // 64 // 2 + 1  # twice as many are more than go through the networks at a time
+    codes = torch.randn(2, count, 4)
     painted = crisp.decode(codes, paint_steps=1)
-    assert painted.shape == (2, CHUNK // 2 + 1, 3, 8, 8)
-    noise = crisp.painter.noise(2 * len(codes[0]))[-1:]
+    assert painted.shape == (2, count, 3, 8, 8)
+    noise = crisp.painter.noise(2 * count)[-1:]
     means = crisp.decode(codes[-1:, -1], crisp=False) if crisp.painter.sees_mean else None
     torch.testing.assert_close(painted[-1, -1:], crisp.painter.paint(codes[-1, -1:], 1, noise, means))
 

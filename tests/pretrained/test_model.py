@@ -156,7 +156,7 @@ def test_iterations_are_the_models_unless_given():
 def test_six_hundred_frames_in_chunks_have_the_codes_of_one_batch(monkeypatch):
     model, frames = tiny_model(), waves(600, 8)
     q = model.encode(frames)
-    monkeypatch.setattr(picture_model, "CHUNK", 600)
+    monkeypatch.setattr(picture_model, "PIXELS", 600 * 64)
     whole = model.encode(frames)
     for a, b in ((q.mean, whole.mean), (q.var, whole.var), (q.mean, model.network.infer(frames.unsqueeze(0)).mean[0])):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
@@ -172,7 +172,7 @@ def test_chunks_are_seen_in_order_by_reading_scoring_and_decoding(monkeypatch):
         return model.read(memory, frames, 2, sample=False), model.decode(codes), model.bound(memory, frames)
 
     whole = results()
-    monkeypatch.setattr(picture_model, "CHUNK", 3)
+    monkeypatch.setattr(picture_model, "PIXELS", 3 * 64)
     for one, other in zip(whole, results(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import gradio as gr
+from gradio.state_holder import SessionState
 from gradio_client.utils import is_file_obj, is_http_url_like, traverse
 
 from vbmem.app.markup import escape
@@ -35,7 +36,8 @@ watch('value', () => {
 
 
 class Page(gr.Blocks):
-    """Blocks that tell whoever sends a value no component allows what is wrong, and leave the terminal out of it."""
+    """Blocks that tell whoever sends a value no component allows what is wrong, and leave the terminal out of it; and
+    that keep nothing of what they have shown."""
 
     async def preprocess_data(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
         try:
@@ -45,6 +47,13 @@ class Page(gr.Blocks):
             reason = error.message if isinstance(error, gr.Error) else "it is not what the page sends"
             message = f"a value was refused ({reason}); reload the page"
             raise gr.Error(escape(message), MESSAGE_SECONDS, print_exception=False) from error
+
+    async def postprocess_data(self, block_fn: Any, predictions: Any, state: SessionState | None) -> list[Any]:
+        outputs = await super().postprocess_data(block_fn, predictions, state)
+        if state is not None:
+            # What every component shows, for gradio's deep links, which this page has none of: megabytes a visitor.
+            state.config_values.clear()
+        return outputs
 
 
 def _require_own_file(file: dict[str, Any]) -> dict[str, Any]:

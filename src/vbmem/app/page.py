@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import gradio as gr
 
 from vbmem.app import characters, codes, show, tabs
 from vbmem.app.events import CLICKED, EACH, EVENT, LIVE, Page, clicked, drop_zone, on_upload, uploaded_pictures, when
-from vbmem.app.session import Session, Visit
+from vbmem.app.session import Session, Visit, recall_steps
 from vbmem.app.shared import open_model
 from vbmem.app.uploads import MAX_PICTURES
 from vbmem.app.visitors import in_turn
@@ -56,7 +55,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
                 with gr.Tab("Write", id="write"):
                     memory = gr.HTML(elem_id="memory")
                 tabs.generate(visit, memory)
-                sliders, recalled = tabs.recall(visit)
+                sliders, recalled = tabs.recall(visit, recall_steps(open_model(first)))
                 tabs.novelty(visit)
                 tabs.resize(visit, memory)
                 memory_file = tabs.keep(visit)
@@ -65,7 +64,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
         shown = [episode, memory, selected]
 
         page.load(partial(in_turn, lambda: _arrive(first)), None, [visit, *shown], **EVENT)
-        when(model.input, _choose_model, [visit, model], [*shown, opened, source]).then(
+        when(model.input, _choose_model, [visit, model], [*shown, opened, source, sliders[0]]).then(
             lambda name: name, opened, model, **LIVE
         )
         on_upload(files, _take_files, [visit], shown)
@@ -98,7 +97,7 @@ def _choose_model(visit: Visit, name: str) -> list[Any]:
     model, before = open_model(name), visit.session
     same_pictures = model.frame == before.model.frame and before.codes is not None
     visit.session = Session.written(model, before.frames) if same_pictures else _first_session(name)
-    return [*_view(visit), name, examples.FAMILIAR[model.frame.channels]]
+    return [*_view(visit), name, examples.FAMILIAR[model.frame.channels], recall_steps(model)]
 
 
 def _take_files(visit: Visit, files: list[Path]) -> list[Any]:
@@ -121,5 +120,5 @@ def _load(visit: Visit, files: list[Path]) -> list[Any]:
 
 def _pick(visit: Visit, steps: float, noise: float, hidden: float, blur: float, event: gr.EventData) -> list[Any]:
     frames = visit.session.frames
-    visit.session = replace(visit.session, picked=frames[clicked(event) % len(frames)])
+    visit.session = visit.session.picking(frames[clicked(event) % len(frames)])
     return [gr.Tabs(selected="recall"), show.recalled(visit.session, steps, noise, hidden, blur)]

@@ -45,9 +45,10 @@ def launch(model: str, data_dir: Path | None, host: str, port: int) -> None:
         import gradio as gr
 
         from vbmem.app.page import build
-        from vbmem.app.visitors import separate_uploads
+        from vbmem.app.visitors import separate_uploads, share_arenas
 
         separate_uploads()
+        share_arenas()
 
         @asynccontextmanager
         async def guarded(app: Any) -> AsyncIterator[None]:

@@ -31,7 +31,9 @@ def memory(session: Session) -> str:
 
 
 def cluster_choice(session: Session) -> str:
-    """The clusters to click on, and all of them together."""
+    """The clusters to click on, and all of them together; nothing where there is but one."""
+    if session.memory.usage.shape[-1] == 1:
+        return ""
     return render("cluster_choice", session, portraits(session, MAX_CLUSTERS_SHOWN))
 
 
@@ -50,7 +52,8 @@ def sheet_url(pictures: Tensor) -> str:
 def recalled(session: Session, steps: float, noise: float, hidden: float, blur: float) -> str:
     """A damaged picture, what comes back without and with memory, and how it came back."""
     recall = session.recall(int(steps), noise, hidden, blur)
-    return render("recalled", recall, _animation_url([recall.damaged, *recall.steps]), bool(hidden))
+    animation, own_part = _animation_url([recall.damaged, *recall.steps]), bool(session.model.network.config.own_size)
+    return render("recalled", recall, animation, bool(hidden), own_part)
 
 
 def _animation_url(frames: Sequence[Tensor]) -> str:

@@ -38,7 +38,7 @@ def begin_tab(name: str) -> gr.Tab:
 
 
 def size_slider(elem_id: str, **options: Any) -> gr.Slider:
-    return gr.Slider(1, MAX_SIZE, 10, step=1, label="Clusters", elem_id=elem_id, **options)
+    return gr.Slider(1, MAX_SIZE, 10, step=1, label="Size", elem_id=elem_id, **options)
 
 
 def shown_size(session: Session) -> gr.Slider:
@@ -83,19 +83,19 @@ def generate(visit: gr.State, memory: gr.HTML) -> None:
     when(clusters.click, choose, controls, shown, EACH)
 
 
-def recall(visit: gr.State) -> tuple[list[gr.Slider], gr.HTML]:
+def recall(visit: gr.State, first_steps: int) -> tuple[list[gr.Slider], gr.HTML]:
     """A damaged picture, read from memory step by step; returns what `show.recalled` takes, and where it goes."""
     with begin_tab("Recall") as tab:
         with gr.Row(elem_classes="controls"):
             noise = gr.Slider(0, 1, 0.3, step=0.05, label="Noise", elem_id="noise", min_width=NARROW)
             hidden = gr.Slider(0, 0.9, 0, step=0.05, label="Hidden", elem_id="hidden", min_width=NARROW)
             blur = gr.Slider(0, 6, 0, step=0.5, label="Blur", elem_id="blur", min_width=NARROW)
-            steps = gr.Slider(1, MOST_READS, 2, step=1, label="Steps", elem_id="steps", min_width=NARROW)
+            steps = gr.Slider(1, MOST_READS, first_steps, step=1, label="Steps", elem_id="steps", min_width=NARROW)
         pictures = gr.HTML(elem_id="recalled")
         other = drop_zone("Another picture", "other")
 
     def take(visit: Visit, files: list[Path], *values: float) -> str:
-        visit.session = replace(visit.session, picked=uploaded_pictures(files, visit.session).frames[0])
+        visit.session = visit.session.picking(uploaded_pictures(files, visit.session).frames[0])
         return show.recalled(visit.session, *values)
 
     sliders = [steps, noise, hidden, blur]

@@ -13,7 +13,9 @@ from vbmem.nets import CrispDecoder, FrameFormat
 from vbmem.pretrained.inputs import to_unit
 from vbmem.progress import track
 
-CHUNK = 256  # frames that go through the networks at a time
+# Pixels of the frames that go through the networks at a time. A CPU takes more no faster, and a frame of 32 x 32 needs
+# 5 MB while it is painted; a GPU would not be busy with fewer.
+PIXELS, PIXELS_ON_GPU = 2**14, 2**18
 LONG = 2048  # frames from which on a call shows how far it is
 
 
@@ -58,7 +60,7 @@ class PictureModel(SavedModel):
         if (painter := self._painter(crisp, sample)) is not None:
             decoded = self._paint(painter, flat, painter.noise(len(flat), generator), paint_steps)
         else:
-            parts = map(self.network.decode, flat.split(CHUNK))
+            parts = map(self.network.decode, flat.split(self._chunk))
             decoded = torch.cat([pixels.sample(generator) if sample else pixels.mean for pixels in parts])
         return decoded.reshape(*codes.shape[:-1], *decoded.shape[1:])
 
@@ -73,12 +75,18 @@ class PictureModel(SavedModel):
     def _paint(self, painter: CrispDecoder, codes: Tensor, noise: Tensor, steps: int) -> Tensor:
         """Crisp pictures of codes [N, C], each from its noise: [N, channels, H, W]."""
         painted = []
-        for part, start in zip(codes.split(CHUNK), noise.split(CHUNK), strict=True):
+        for part, start in zip(codes.split(self._chunk), noise.split(self._chunk), strict=True):
             means = self.network.decode(part).mean if painter.sees_mean else None
             painted.append(painter.paint(part, steps, start, means))
         return torch.cat(painted)
 
+    @property
+    def _chunk(self) -> int:
+        """How many frames go through the networks at a time."""
+        pixels = PIXELS if self.device.type == "cpu" else PIXELS_ON_GPU
+        return max(1, pixels // self.frame.size**2)
+
     def _chunks(self, frames: Tensor, description: str = "") -> Iterator[Tensor]:
         """Float frames on the device, a chunk at a time; with a description, a bar shows how far they are."""
-        for chunk in track(frames.split(CHUNK), description, show=bool(description) and len(frames) >= LONG):
+        for chunk in track(frames.split(self._chunk), description, show=bool(description) and len(frames) >= LONG):
             yield to_unit(chunk.to(self.device), self.frame)
