@@ -3,7 +3,8 @@
     python benchmarks/train_step.py [--out FILE.json] [--models NAME ..] [--batch-size B] [--episode-length T]
 
 All in one run, on random bytes in the shape of CIFAR-10. On CUDA the step is the one training uses: bfloat16 networks,
-compiled, one CUDA graph; times come from CUDA events over many replays.
+compiled, one CUDA graph; times come from CUDA events over many replays. Beside them stands what the convolutions and
+batch norms of a step take at the least on an H200, by its maker's rates.
 """
 
 from __future__ import annotations
@@ -19,13 +20,25 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor, nn
 
 from report import emit
 from vbmem.data import ImageSet
 from vbmem.models import VAEConfig
+from vbmem.models.base import EpisodicModel
+from vbmem.models.settings import MemoryConfig
 from vbmem.paper.presets import PRESETS
 from vbmem.train import RunConfig, make_model, make_source
 from vbmem.train.step import TrainingStep
+
+BYTES, HALF_FLOPS = 4.8e12, 989e12  # a second of an H200: memory, and half precision
+
+
+def with_last_iterations(config: RunConfig, count: int) -> RunConfig:
+    """The same run of a memory model, with gradients through the last iterations of a write alone."""
+    assert isinstance(config.model, MemoryConfig)
+    return replace(config, model=replace(config.model, gradient_iterations=count))
+
 
 # name -> (configuration, the model its ratio is to)
 MODELS: dict[str, tuple[RunConfig, str]] = {
@@ -34,6 +47,7 @@ MODELS: dict[str, tuple[RunConfig, str]] = {
     "dkm": (PRESETS["cifar10-dkm"], "vae"),
     "categorical": (PRESETS["cifar10-categorical"], "vae"),
     "gaussian": (PRESETS["cifar10-gaussian"], "vae"),
+    "gaussian, last two": (with_last_iterations(PRESETS["cifar10-gaussian"], 2), "vae"),
     "vae-large": (
         replace(PRESETS["cifar10-mixture"], model=VAEConfig(filters=64, style="batch-swish-up-first")),
         "vae-large",
@@ -43,9 +57,10 @@ MODELS: dict[str, tuple[RunConfig, str]] = {
 }
 
 
-def measure(config: RunConfig, images: ImageSet, device: torch.device, repeats: int) -> dict[str, float]:
+def measure(config: RunConfig, images: ImageSet, device: torch.device, repeats: int) -> dict[str, Any]:
     started = time.monotonic()
     model = make_model(config, images, device)
+    at_least = least(model, config.data.batch_size * config.data.episode_length)
     if device.type == "cuda":
         model.compile_parts()
     source = make_source(config.data, images, "train", 0, device, training=True)
@@ -68,7 +83,43 @@ def measure(config: RunConfig, images: ImageSet, device: torch.device, repeats: 
             start_time = time.perf_counter()
             step(indices)
             times.append(1e3 * (time.perf_counter() - start_time))
-    return {"ms": statistics.median(times), "ready_s": ready, "first_bound": bound, "skipped": float(step.skipped)}
+    return {
+        "ms": statistics.median(times),
+        "ms_at_least": at_least,
+        "ready_s": ready,
+        "first_bound": bound,
+        "skipped": float(step.skipped),
+    }
+
+
+@torch.no_grad()
+def least(model: EpisodicModel, frames: int) -> dict[str, float]:
+    """Milliseconds in which a step could move the features of its convolutional networks, and make their products.
+
+    Half precision. A convolution moves what goes in and what comes out three times: forward, and for the gradients of
+    features and weights. Batch norm, with what follows it, moves its features eight times: for statistics (1), forward
+    (2), the sums of its gradient (2), and the gradient (3).
+    """
+    moved = products = 0.0
+
+    def count(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        nonlocal moved, products
+        given, made = (x.numel() * frames / len(x) for x in (inputs[0], output))
+        if isinstance(layer, nn.BatchNorm2d):
+            moved += 8 * made
+        else:
+            moved += 3 * (given + made)
+            products += 3 * layer.get_parameter("weight")[0].numel() * (made if isinstance(layer, nn.Conv2d) else given)
+
+    kinds = nn.BatchNorm2d, nn.Conv2d, nn.ConvTranspose2d
+    hooks = [layer.register_forward_hook(count) for layer in model.eval().modules() if isinstance(layer, kinds)]
+    shape = model.frame.channels, model.frame.size, model.frame.size
+    device = next(model.parameters()).device
+    model.decode(torch.zeros(2, model.config.code_size, device=device))
+    model.embed(torch.zeros(1, 2, *shape, device=device))
+    for hook in hooks:
+        hook.remove()
+    return {"bandwidth": 1e3 * 2 * moved / BYTES, "half_precision": 1e3 * 2 * products / HALF_FLOPS}
 
 
 def main() -> None:
