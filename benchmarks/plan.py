@@ -109,7 +109,7 @@ def measured() -> Iterator[tuple[str, Size, float]]:
     for name, one in list(scale["processes"].items())[1:3]:  # as many cores
         yield f"from disk, {name}", Size(one["codes"], *size.values()), one["seconds_write"] / 10
     for one in small["scaling"]["T"] + small["scaling"]["H"][1:]:
-        yield "another machine", Size(one["T"], one["H"], 6, 200), one["seconds"] / 10
+        yield "`write`, small", Size(one["T"], one["H"], 6, 200), one["seconds"] / 10
 
 
 def checked() -> list[list[str]]:
