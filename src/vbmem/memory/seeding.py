@@ -13,7 +13,6 @@ from vbmem.memory.threads import block_size, plain, side_by_side
 
 CANDIDATES = 4  # frames from which greedy k-means++ takes the best
 LLOYD_STEPS = 4
-FRAMES_A_SEED = 8  # up to which frames are multiplied with each other once and for all
 
 
 def next_seed(
@@ -48,8 +47,8 @@ def kmeans_plus_plus(
     the nearest seed so far. `next_seed` may be another rule, or compiled.
     """
     squares = codes.square().sum(-1)
-    # One large product instead of many small ones, where it is no more work than they are.
-    products = codes @ codes.mT if codes.shape[-2] <= FRAMES_A_SEED * count else None
+    # One large product instead of many small ones, where it has no more numbers than the codes.
+    products = codes @ codes.mT if codes.shape[-2] <= codes.shape[-1] else None
     distance = torch.full_like(squares, torch.finfo(codes.dtype).max)
     if mask is not None:
         distance = distance.where(mask, 0.0)
