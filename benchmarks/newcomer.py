@@ -1,4 +1,4 @@
-"""How long it takes from a clone to pictures of one's own: a fresh clone, a fresh environment, one command a step.
+"""How long it takes from a clone to pictures and codes of one's own: a fresh clone, a fresh environment, one command a step.
 
     python benchmarks/newcomer.py [--out FILE.json]
 
@@ -20,13 +20,18 @@ from report import emit
 
 ROOT = Path(__file__).parents[1]
 PORT = 7911
-PICTURES = """
+OWN = """
 from pathlib import Path
 from PIL import Image
 from vbmem.data.examples import photograph_crops
 Path("holiday").mkdir()
 for number, crop in enumerate(photograph_crops("china", 64, 256)):
     Image.fromarray(crop).save(f"holiday/{number}.jpg")
+import numpy as np
+from sklearn.datasets import load_digits
+codes = load_digits().data
+np.save("known.npy", codes[:1000])
+np.save("others.npy", codes[1000:])
 """
 
 
@@ -63,11 +68,14 @@ def main() -> None:
         steps["make demo, again"] = seconds(["make", "demo"], clone)
         programs = clone / ".venv" / "bin"
         steps["vbmem app, until it answers"] = until_the_page_answers(programs / "vbmem", clone)
-        subprocess.run([programs / "python", "-c", PICTURES], cwd=clone, check=True)
-        write = ["write", "holiday", "-o", "holiday.memory"]
-        steps["vbmem write, 64 pictures of 256 x 256"] = seconds([str(programs / "vbmem"), *write], clone)
-        generate = ["generate", "holiday.memory", "-n", "64", "-o", "new.png"]
-        steps["vbmem generate, 64 pictures"] = seconds([str(programs / "vbmem"), *generate], clone)
+        subprocess.run([programs / "python", "-c", OWN], cwd=clone, check=True)
+        for name, command in {
+            "vbmem write, 64 pictures of 256 x 256": "write holiday -o holiday.memory",
+            "vbmem generate, 64 pictures": "generate holiday.memory -n 64 -o new.png",
+            "vbmem write, 1,000 codes of 64 numbers": "write known.npy --clusters 10 -o known.memory",
+            "vbmem score, 797 others": "score known.memory others.npy --csv novelty.csv",
+        }.items():
+            steps[name] = seconds([str(programs / "vbmem"), *command.split()], clone)
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=clone, capture_output=True, text=True)
     hardware = f"{platform.machine()}, {os.cpu_count()} cores"
     emit({"commit": commit.stdout.strip(), "hardware": hardware, "seconds": steps}, out)
