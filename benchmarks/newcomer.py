@@ -1,4 +1,4 @@
-"""How long it takes from a clone to pictures and codes of one's own: a fresh clone, a fresh environment, one command a step.
+"""From a clone to pictures and codes of one's own: a fresh clone, a fresh environment, one command a step, and seconds.
 
     python benchmarks/newcomer.py [--out FILE.json]
 
