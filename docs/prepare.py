@@ -313,12 +313,11 @@ def called_known() -> str:
 
 def episodes() -> str:
     """When a memory pays: models by what the frames of an episode share."""
-    from vbmem.paper.episodes_table import KINDS
     from vbmem.paper.training import as_text
 
     rows = [
         [
-            f"{KINDS[kind].shares}: {NAMES.get(model, model)}",
+            f"{kind}: {NAMES.get(model, model)}",
             as_text(row["elbo_per_frame"], ".1f"),
             as_text(row["lead"], "+.1f") if model != "vae" else "",
             as_text(row.get("memory_share"), ".2f"),
@@ -329,7 +328,7 @@ def episodes() -> str:
         for model, row in models.items()
     ]
     return table(
-        "frames share: model | bound | ahead of the VAE | memory share | bits | seeds",
+        "episodes: model | bound | ahead of the VAE | memory share | bits | seeds",
         rows,
     )
 
