@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from h200 import HALF_FLOPS, NETWORK_BYTES
+
 RESULTS = Path(__file__).parents[1] / "results"
 HALVES = 4.5  # operations of half precision for one of float32: see `kernels.frames`
 
@@ -77,7 +79,7 @@ class Device:
     network: float
 
 
-H200 = Device("NVIDIA H200", 989e12, 50e9)  # the network: 400 Gbit/s a GPU between machines
+H200 = Device("NVIDIA H200", HALF_FLOPS, NETWORK_BYTES)
 
 
 def read(name: str) -> Any:

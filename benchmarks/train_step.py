@@ -1,10 +1,11 @@
 """Milliseconds of a training step on the paper's models, and their ratios to the VAE with the same networks.
 
-    python benchmarks/train_step.py [--out FILE.json] [--models NAME ..] [--batch-size B] [--episode-length T]
+    python benchmarks/train_step.py [--out FILE.json] [--models NAME ..] [--episode-length T] [--kernels N]
 
 All in one run, on random bytes in the shape of CIFAR-10. On CUDA the step is the one training uses: bfloat16 networks,
 compiled, one CUDA graph; times come from CUDA events over many replays. Beside them stands what the convolutions and
-batch norms of a step take at the least on an H200, by its maker's rates.
+batch norms of a step take at the least on an H200, by its maker's rates; with --kernels, how many kernels a step has,
+how long they run in all, and the N that take longest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from h200 import BYTES, HALF_FLOPS
 from report import emit
 from vbmem.data import ImageSet
 from vbmem.models import VAEConfig
@@ -30,8 +33,6 @@ from vbmem.models.settings import MemoryConfig
 from vbmem.paper.presets import PRESETS
 from vbmem.train import RunConfig, make_model, make_source
 from vbmem.train.step import TrainingStep
-
-BYTES, HALF_FLOPS = 4.8e12, 989e12  # a second of an H200: memory, and half precision
 
 
 def with_last_iterations(config: RunConfig, count: int) -> RunConfig:
@@ -57,7 +58,7 @@ MODELS: dict[str, tuple[RunConfig, str]] = {
 }
 
 
-def measure(config: RunConfig, images: ImageSet, device: torch.device, repeats: int) -> dict[str, Any]:
+def measure(config: RunConfig, images: ImageSet, device: torch.device, repeats: int, kernels: int) -> dict[str, Any]:
     started = time.monotonic()
     model = make_model(config, images, device)
     at_least = least(model, config.data.batch_size * config.data.episode_length)
@@ -89,6 +90,29 @@ def measure(config: RunConfig, images: ImageSet, device: torch.device, repeats: 
         "ready_s": ready,
         "first_bound": bound,
         "skipped": float(step.skipped),
+        **({"kernels": profile(lambda: step(indices), device, kernels)} if kernels else {}),
+    }
+
+
+def profile(step: Callable[[], None], device: torch.device, most: int) -> dict[str, Any]:
+    """How many kernels a step has and how many milliseconds they take, and of those that take most: name, how often a
+    step has it, milliseconds. On the CPU these are torch's operations."""
+    cuda, steps = device.type == "cuda", 10
+    activity = torch.profiler.ProfilerActivity.CUDA if cuda else torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity]) as profiler:
+        for _ in range(steps):
+            step()
+        if cuda:
+            torch.cuda.synchronize()
+    found = [
+        (entry.key, entry.count / steps, (entry.self_device_time_total if cuda else entry.self_cpu_time_total) / steps)
+        for entry in profiler.key_averages()
+    ]
+    found.sort(key=lambda one: -one[2])
+    return {
+        "count": sum(count for _, count, _ in found),
+        "ms": sum(time for *_, time in found) / 1e3,
+        "longest": [{"name": name, "count": count, "ms": time / 1e3} for name, count, time in found[:most]],
     }
 
 
@@ -129,6 +153,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--episode-length", type=int, default=64)
+    parser.add_argument("--kernels", type=int, default=0, help="how many to name; by default none is looked at")
     options = parser.parse_args()
     device = torch.device(options.device)
     console = Console()
@@ -138,7 +163,7 @@ def main() -> None:
     for name in options.models:
         config, _ = MODELS[name]
         config = replace(config, data=replace(config.data, episode_length=options.episode_length))
-        results[name] = measure(config, images, device, options.repeats)
+        results[name] = measure(config, images, device, options.repeats, options.kernels)
         console.print(name, results[name])
     table = Table(title=f"one training step, B=16 T={options.episode_length}, {device}")
     for heading in ("model", "ms", "ratio", "to"):

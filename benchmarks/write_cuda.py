@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from h200 import BYTES, FLOPS, HALF_FLOPS
 from vbmem import MixtureMemory
 from vbmem.memory import MemoryState
 
 ITERATIONS = 10
-BYTES, FLOPS, HALF_FLOPS = 4.8e12, 67e12, 989e12  # a second of an H200: memory, float32, and half precision
 console = Console(width=110)
 
 

@@ -38,8 +38,6 @@ MODELS = {
     "categorical": "VBM, categorical",
 }
 
-NAMES = {model: MODELS[model] for model in ("vae", "statistician")}  # without a memory
-
 
 def table(headings: str, rows: Iterable[Iterable[str]], side: str = "---:") -> str:
     """Markdown, numbers to the right; `---` puts words to the left."""
@@ -313,24 +311,10 @@ def called_known() -> str:
 
 def episodes() -> str:
     """When a memory pays: models by what the frames of an episode share."""
-    from vbmem.paper.training import as_text
+    from vbmem.paper.episodes_table import rows
 
-    rows = [
-        [
-            f"{kind}: {NAMES.get(model, model)}",
-            as_text(row["elbo_per_frame"], ".1f"),
-            as_text(row["lead"], "+.1f") if model != "vae" else "",
-            as_text(row.get("memory_share"), ".2f"),
-            as_text(row.get("bits_per_dimension"), ".2f"),
-            str(row["seeds"]),
-        ]
-        for kind, models in read("episodes/episodes.json").items()
-        for model, row in models.items()
-    ]
-    return table(
-        "episodes: model | bound | ahead of the VAE | memory share | bits | seeds",
-        rows,
-    )
+    found = rows(read("episodes/episodes.json"))
+    return table(" | ".join(found[0]), (row.values() for row in found))
 
 
 def characters() -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
 from vbmem.data.settings import DataConfig
 from vbmem.files import write_atomically, write_json
@@ -110,7 +109,7 @@ def episodes_table(
     summary = summarise(train_all(runs, out, data_dir, device, console, jobs))
     write_json(out / "episodes.json", summary)
     write_atomically(out / "episodes.png", figure_png(draw(summary), dpi=120))
-    console.print(render(summary))
+    console.print(table(rows(summary), "test bound, nats a frame"))
 
 
 def summarise(results: list[Json]) -> dict[str, dict[str, Json]]:
@@ -133,8 +132,9 @@ def summarise(results: list[Json]) -> dict[str, dict[str, Json]]:
     return summary
 
 
-def render(summary: dict[str, dict[str, Json]]) -> Table:
-    rows = [
+def rows(summary: dict[str, dict[str, Json]]) -> list[dict[str, str]]:
+    """Of the table: what a kind of episodes shares, a model, its test bound in nats a frame, and how it comes about."""
+    return [
         {
             "episodes share": KINDS[kind].shares,
             "model": model,
@@ -142,12 +142,11 @@ def render(summary: dict[str, dict[str, Json]]) -> Table:
             "bits per dimension": as_text(row.get("bits_per_dimension"), ".2f"),
             "lead over the VAE": as_text(row["lead"], "+.1f"),
             "memory share": as_text(row.get("memory_share"), ".2f"),
-            "seeds": row["seeds"],
+            "seeds": str(row["seeds"]),
         }
         for kind, models in summary.items()
         for model, row in models.items()
     ]
-    return table(rows, "test bound, nats a frame")
 
 
 def draw(summary: dict[str, dict[str, Json]]) -> Figure:
