@@ -133,12 +133,15 @@ def letters(memory: VariationalMemory, state: MemoryState, addresses: Addresses)
 def memory_divergences(
     memory: VariationalMemory, means: Tensor, variances: Tensor, state: MemoryState, addresses: Addresses
 ) -> Terms:
-    """The five KL divergences of the memory model, for any prior of plain numbers."""
+    """The five KL divergences of the memory model, for any prior of plain numbers but for its noise, which may be [C]:
+    the variances of rows and locations then go with it, number by number, and are those of the prior in the mean."""
     R, U, mu, v, theta, mu_w, Sigma_w = letters(memory, state, addresses)
     episodes, length = means.shape[:2]
     _, G, H, K, C = R.shape
-    prior = {name: float(value) for name, value in memory.config().items() if name not in ("choice", "factorised")}
-    noise_std = prior["noise_var"] ** 0.5
+    others = ("choice", "factorised", "noise_var")
+    prior = {name: float(value) for name, value in memory.config().items() if name not in others}
+    noise_var = torch.as_tensor(memory.noise_var, dtype=means.dtype).expand(G * C).view(G, C)
+    relative = noise_var / noise_var.mean()
     loc_var = prior["row_var"] if memory.kind == "categorical" else prior.get("loc_var")
     identity = torch.eye(K, dtype=means.dtype)
     names = ("kl_codes", "kl_assignments", "kl_weights", "kl_rows", "kl_locations")
@@ -157,19 +160,20 @@ def memory_divergences(
             for c in range(C):
                 row = R[b, g, h, :, c]
                 code = Normal(means[b, t, g * C + c], variances[b, t, g * C + c].sqrt())
-                recalled = Normal(row @ weights + mu[b, g, h, c], noise_std)
+                recalled = Normal(row @ weights + mu[b, g, h, c], noise_var[g, c].sqrt())
                 # The variance of (M'w + b)_c adds to the expected square.
-                var = weights @ U[b, g, h] @ weights + row @ Sigma_w[b, g, h] @ row
-                var = var + torch.trace(U[b, g, h] @ Sigma_w[b, g, h]) + v[b, g, h]
-                terms["kl_codes"][b] += assignment[h] * (kl_divergence(code, recalled) + 0.5 * var / noise_std**2)
+                var = weights @ U[b, g, h] @ weights + torch.trace(U[b, g, h] @ Sigma_w[b, g, h]) + v[b, g, h]
+                var = relative[g, c] * var + row @ Sigma_w[b, g, h] @ row
+                terms["kl_codes"][b] += assignment[h] * (kl_divergence(code, recalled) + 0.5 * var / noise_var[g, c])
     for b, g, h, c in np.ndindex(episodes, G, H, C):
         if K:
-            q = MultivariateNormal(R[b, g, h, :, c], U[b, g, h])
-            p = MultivariateNormal(torch.zeros(K, dtype=means.dtype), prior["row_var"] * identity)
+            q = MultivariateNormal(R[b, g, h, :, c], relative[g, c] * U[b, g, h])
+            p = MultivariateNormal(torch.zeros(K, dtype=means.dtype), relative[g, c] * prior["row_var"] * identity)
             terms["kl_rows"][b] += kl_divergence(q, p)
         if loc_var is not None:
-            location = Normal(mu[b, g, h, c], v[b, g, h].sqrt())
-            terms["kl_locations"][b] += kl_divergence(location, Normal(torch.zeros_like(location.mean), loc_var**0.5))
+            std = relative[g, c].sqrt()
+            location = Normal(mu[b, g, h, c], v[b, g, h].sqrt() * std)
+            terms["kl_locations"][b] += kl_divergence(location, Normal(torch.zeros_like(std), loc_var**0.5 * std))
     return terms
 
 

@@ -114,10 +114,14 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
 
 
 def _check_shapes(network: nn.Module, weights: dict[str, Tensor], directory: Path) -> None:
-    """A file of weights must hold what the settings ask for, before anything is made in those sizes."""
-    shapes, expected = ({name: t.shape for name, t in tensors.items()} for tensors in (weights, network.state_dict()))
-    if shapes != expected:
-        raise ModelError(f"{directory} does not hold the weights that its config.json describes; save the model again")
+    """A file of weights must hold what the settings ask for, before anything is made in those sizes: a network on the
+    device `meta` takes them."""
+    try:
+        network.load_state_dict({name: tensor.to("meta") for name, tensor in weights.items()})
+    except RuntimeError:
+        raise ModelError(
+            f"{directory} does not hold the weights that its config.json describes; save the model again"
+        ) from None
 
 
 def build_model(directory: Path) -> SavedModel:

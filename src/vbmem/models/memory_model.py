@@ -61,7 +61,9 @@ class MemoryModel(CodedModel):
         if config.learned_scales:
             for name in ("noise_var", "row_var", "loc_var"):
                 if (value := getattr(self.memory, name, None)) is not None:
-                    self.log_scales[name] = nn.Parameter(torch.tensor(float(value)).log())
+                    numbers = (content_size,) if name == "noise_var" else ()
+                    self.log_scales[name] = nn.Parameter(torch.full(numbers, float(value)).log())
+            self.register_load_state_dict_pre_hook(_keep_one_noise)  # type: ignore[no-untyped-call]
 
     def scaled_memory(self) -> VariationalMemory:
         """The memory with its prior's scales as now trained."""
@@ -176,6 +178,13 @@ class MemoryModel(CodedModel):
     def compile_parts(self) -> None:
         super().compile_parts()
         self.memory.compile()
+
+
+def _keep_one_noise(model: MemoryModel, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """A model that vbmem 0.4 or before trained learned one noise for all numbers of the content, and keeps it."""
+    saved = state.get(f"{prefix}log_scales.noise_var")
+    if saved is not None and saved.ndim == 0:
+        model.log_scales["noise_var"] = nn.Parameter(model.log_scales["noise_var"].detach().mean())
 
 
 def regularised(mean: Tensor, recalled: Tensor, settings: Regulariser) -> Tensor:

@@ -134,8 +134,8 @@ class MemoryConfig(ModelConfig):
     loc_var: float | None = None
     """The same for clusters' locations. Samples are as far apart as codes only if both suit the codes."""
     learned_scales: bool = False
-    """Train the prior's noise_var, row_var and loc_var. Where frames have nothing in common, as on shuffled CIFAR-10,
-    this tends to switch the memory off."""
+    """Train the prior's row_var and loc_var, and a noise_var for every number of the content. Where frames have nothing
+    in common, as on shuffled CIFAR-10, this tends to switch the memory off."""
 
     def __post_init__(self) -> None:
         for name, kinds in (("memory", MemoryKind), ("objective", Objective), ("own_prior", OwnPrior)):

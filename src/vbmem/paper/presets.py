@@ -125,7 +125,7 @@ def _ours() -> dict[str, RunConfig]:
             )
     for name, model in OMNIGLOT.items():
         result[f"omniglot-{name}"] = RunConfig(
-            OMNIGLOT_DATA, model, (Stage(220),), schedule="cosine", warm_up=2000, patience=220, averaging=0.999
+            OMNIGLOT_DATA, model, (Stage(300),), schedule="cosine", warm_up=2000, patience=300, averaging=0.999
         )
     alone = result["omniglot-statistician"]
     result["omniglot-mixed-statistician"] = replace(alone, data=OMNIGLOT_MIXED_DATA)
