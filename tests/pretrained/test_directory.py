@@ -56,6 +56,9 @@ def test_a_resized_model_comes_back_as_it_was(sizes, learned_scales, tmp_path):
     loaded = vbmem.load(tmp_path)
     assert_same_networks(loaded.network, model.network)
     assert plain_config(loaded.memory) == plain_config(model.memory)
+    assert {size: getattr(loaded.network.memory, size) for size in sizes} == sizes  # for its bound, too
+    assert loaded.memory.warns
+    assert not loaded.network.memory.warns
     assert torch.equal(loaded.encode(waves(2, 8)).var, model.encode(waves(2, 8)).var)
     loaded.save(tmp_path / "again")
     assert plain_config(vbmem.load(tmp_path / "again").memory) == plain_config(model.memory)

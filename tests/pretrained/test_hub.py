@@ -102,7 +102,7 @@ def test_the_pushed_card_says_how_to_load_the_model(hub):
     replace(model, card=card).push_to_hub("me/tiny", token=TOKEN)
     text = hub.files("me/tiny")["README.md"].decode()
     assert "# me/tiny\n" in text
-    assert "vbmem.load('hf://me/tiny')" in text
+    assert 'vbmem.load("hf://me/tiny")' in text
     metadata = ModelCard(text).data.to_dict()
     assert (metadata["license"], metadata["datasets"]) == ("no: such", ["cifar10"])
 

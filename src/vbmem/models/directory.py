@@ -30,6 +30,7 @@ from vbmem.memory.choice import UNIFORM
 from vbmem.memory.written import WrittenMemory
 from vbmem.models.base import EpisodicModel
 from vbmem.models.card import render_card
+from vbmem.models.memory_model import MemoryModel
 from vbmem.models.settings import CrispConfig, ModelConfig, from_dict
 from vbmem.nets import CrispDecoder, FrameFormat
 
@@ -140,12 +141,16 @@ def _build(directory: Path, values: dict[str, Any], most_blocks: int | None = No
         decoder = None if values.get("decoder") is None else from_dict(CrispConfig, values["decoder"])
         if decoder is not None and most_blocks is not None and decoder.blocks > most_blocks:
             raise ValueError(f"its decoder has {decoder.blocks} blocks and {most_blocks} weights")
+        network, sizes = settings.build(frame), dict(values["sizes"])
+        if sizes:
+            assert isinstance(network, MemoryModel)
+            network.resize(**sizes)
         return SavedModel(
-            network=settings.build(frame),
+            network=network,
             name=str(values["name"]),
             data=None if values["data"] is None else from_dict(DataConfig, values["data"]),
             seed=int(values["seed"]),
-            sizes=dict(values["sizes"]),
+            sizes=sizes,
             card=dict(values["card"]),
             kept_reference=path if (path := directory / REFERENCE).is_file() else None,
             painter=None if decoder is None else decoder.build(frame, settings.code_size),

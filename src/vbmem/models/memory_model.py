@@ -69,6 +69,11 @@ class MemoryModel(CodedModel):
         """The memory with its prior's scales as now trained."""
         return self.memory.with_prior(**{name: log_scale.exp() for name, log_scale in self.log_scales.items()})
 
+    def resize(self, **sizes: int) -> None:
+        """Write into a memory of other sizes from now on, as in `resize(clusters=100)`; networks and prior stay."""
+        self.memory = self.memory.resize(**sizes)
+        self.memory.warns = False
+
     @property
     def prior_scales(self) -> list[nn.Parameter]:
         return list(self.log_scales.values())

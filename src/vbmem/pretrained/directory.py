@@ -81,10 +81,8 @@ def as_model(saved: SavedModel) -> Model:
     """A saved memory model, as a person uses it."""
     network = saved.network
     assert isinstance(network, MemoryModel)
-    try:
-        memory = network.scaled_memory().resize(**saved.sizes)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{saved.name} has a memory of sizes that cannot be: {error}") from error
+    memory = network.scaled_memory()
+    memory.warns = True  # unlike a model's in training, which knows what it writes
     return Model(**_fields(saved), memory=memory)
 
 

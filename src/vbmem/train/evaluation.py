@@ -138,8 +138,7 @@ def change_memory(
         changed = " and ".join((*sizes, *other))
         raise ValueError(f"{changed} cannot be changed: a {type(network).__name__} has no memory with iterated updates")
     if sizes:
-        network.memory = network.memory.resize(**sizes)
-        network.memory.warns = False
+        network.resize(**sizes)
     if iterations is not None:
         if network.config.objective == "online":
             raise ValueError("iterations cannot be changed: a model with the objective online writes in one pass")
