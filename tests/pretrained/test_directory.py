@@ -1,6 +1,7 @@
 """Models on disk: what is saved comes back, runs load too, and anything else is refused in one sentence."""
 
 import json
+import math
 import pickle
 from dataclasses import replace
 
@@ -62,6 +63,21 @@ def test_a_resized_model_comes_back_as_it_was(sizes, learned_scales, tmp_path):
     assert torch.equal(loaded.encode(waves(2, 8)).var, model.encode(waves(2, 8)).var)
     loaded.save(tmp_path / "again")
     assert plain_config(vbmem.load(tmp_path / "again").memory) == plain_config(model.memory)
+
+
+def test_a_model_that_learned_one_noise_for_all_numbers_keeps_it(tmp_path):
+    """As those of vbmem 0.4 and before did."""
+    model = tiny_model("mixture", learned_scales=True)
+    model.save(tmp_path)
+    weights = model.network.state_dict() | {"log_scales.noise_var": torch.tensor(-1.5)}
+    write_weights(tmp_path, weights)
+    loaded = vbmem.load(tmp_path)
+    assert torch.as_tensor(loaded.memory.noise_var).item() == pytest.approx(math.exp(-1.5))
+    loaded.save(tmp_path / "again")
+    assert_same_networks(vbmem.load(tmp_path / "again").network, loaded.network)
+    write_weights(tmp_path, weights | {"log_scales.loc_var": torch.zeros(4)})
+    with pytest.raises(ModelError, match="does not hold the weights"):
+        vbmem.load(tmp_path)
 
 
 def test_half_precision_is_half_the_size_and_nearly_the_same(mixture, tmp_path):

@@ -5,6 +5,7 @@ A training run's directory is one, to which `train` adds its own settings, a log
 """
 
 import hashlib
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -115,14 +116,12 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
 
 
 def _check_shapes(network: nn.Module, weights: dict[str, Tensor], directory: Path) -> None:
-    """A file of weights must hold what the settings ask for, before anything is made in those sizes: a network on the
-    device `meta` takes them."""
-    try:
+    """A file of weights must hold what the settings ask for, before anything is made in those sizes."""
+    with suppress(RuntimeError):  # a model may take the shape of what it learned from there
         network.load_state_dict({name: tensor.to("meta") for name, tensor in weights.items()})
-    except RuntimeError:
-        raise ModelError(
-            f"{directory} does not hold the weights that its config.json describes; save the model again"
-        ) from None
+    shapes, expected = ({name: t.shape for name, t in tensors.items()} for tensors in (weights, network.state_dict()))
+    if shapes != expected:
+        raise ModelError(f"{directory} does not hold the weights that its config.json describes; save the model again")
 
 
 def build_model(directory: Path) -> SavedModel:
