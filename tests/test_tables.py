@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from vbmem.tables import table
+from vbmem.tables import file_size, table
 
 
 def printed(*args: Any, **options: Any) -> str:
@@ -23,3 +23,7 @@ def test_names_head_the_columns_and_numbers_are_rounded() -> None:
 
 def test_no_rows_are_an_empty_table() -> None:
     assert printed([]).strip() == ""
+
+
+def test_sizes_are_bytes_up_to_a_kilobyte() -> None:
+    assert [file_size(count) for count in (1, 1023, 1024, 3_000_000)] == ["1 byte", "1023 bytes", "1 kB", "2,930 kB"]

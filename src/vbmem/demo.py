@@ -19,7 +19,7 @@ from vbmem.paper.presets import get_preset
 from vbmem.pretrained.inputs import as_frames, to_unit
 from vbmem.pretrained.timing import timed_write
 from vbmem.sheets import CLEAR, gif, grid, jpeg, png, save_picture
-from vbmem.tables import counted
+from vbmem.tables import counted, file_size
 from vbmem.train import Trainer, make_source
 
 DIGITS = "digits-mixture"
@@ -71,7 +71,7 @@ def demo(out: Path, console: Console, images: Path | None = None) -> Path:
     model = vbmem.load(MODEL)
     episode = _crops(model, WRITTEN) if images is None else to_unit(as_frames(images, model.frame), model.frame)
     memory, _, times = timed_write(model, episode, generator)
-    size, raw_size = (f"{count / 1024:.0f} kB" for count in (memory.nbytes, episode.numel()))  # a byte a pixel
+    size, raw_size = map(file_size, (memory.nbytes, episode.numel()))  # a byte a pixel
     count = counted(len(episode), "pictures")
     console.print(f"wrote {count} into a memory of {size}: {times}")
     facts = {

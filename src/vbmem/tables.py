@@ -26,6 +26,11 @@ def counted(number: int, things: str) -> str:
     return f"{number} {things[:-1] if number == 1 else things}"
 
 
+def file_size(count: int) -> str:
+    """So many bytes, in kilobytes where there is at least one."""
+    return f"{count / 1024:,.0f} kB" if count >= 1024 else counted(count, "bytes")
+
+
 def _cell(value: Any, decimals: int) -> str:
     match value:
         case int():

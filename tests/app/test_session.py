@@ -66,6 +66,15 @@ def test_the_page_names_clusters_only_where_a_memory_has_them(kind: str) -> None
     assert (f'aria-label="all {session.size_name}"' in show.cluster_choice(session)) == several
 
 
+def test_a_memory_without_rows_says_nothing_of_how_pictures_vary() -> None:
+    """That of characters is one mean, of less than a kilobyte."""
+    model = open_model("omniglot-mixture")
+    page = show.memory(Session.written(model, examples.characters()[0]))
+    assert "have in common: a mean, decoded here." in page
+    assert "varies" not in page
+    assert re.search(r"<b>\d+ bytes</b>", page)
+
+
 def test_the_page_says_when_the_memory_does_not_help(written: Session) -> None:
     assert "Here the memory helps." in show.recalled(written.picking(written.frames[7]), 2, 0.4, 0, 0)
     new = examples.draw("a flower", 1, written.model.frame, seed=0)[0]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vbmem.files import data_url
 from vbmem.sheets import as_image, png
-from vbmem.tables import counted
+from vbmem.tables import counted, file_size
 
 
 def escape(text: object) -> Markup:
@@ -26,7 +26,7 @@ _environment = Environment(
     loader=PackageLoader("vbmem.app"), autoescape=True, finalize=escape, trim_blocks=True, undefined=StrictUndefined
 )
 _environment.filters["png_url"] = _png_url
-_environment.globals["counted"] = counted
+_environment.globals |= {"counted": counted, "file_size": file_size}
 _views = _environment.get_template("views.html").module
 
 

@@ -46,7 +46,11 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
                 )
                 files = drop_zone("Your pictures, or a zip", "files", min_width=tabs.NARROW)
                 source = gr.Dropdown(
-                    examples.sources(data_dir), label="Or examples", elem_id="source", min_width=tabs.NARROW
+                    examples.sources(data_dir),
+                    value=examples.FAMILIAR[open_model(first).frame.channels],
+                    label="Or examples",
+                    elem_id="source",
+                    min_width=tabs.NARROW,
                 )
                 count = gr.Number(FRAMES, label="How many", precision=0, elem_id="number", min_width=tabs.NARROW)
                 draw = gr.Button("Draw examples", elem_id="draw", min_width=tabs.NARROW)

@@ -14,6 +14,7 @@ from vbmem.commands.memory_files import Count, MemoryFile, Out, seeded, written_
 from vbmem.commands.output import print_json, save_csv, save_numbers, say, show, warn
 from vbmem.commands.processes import is_first, torchrun_group
 from vbmem.models.settings import Start
+from vbmem.tables import file_size
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +132,7 @@ def write_codes(path: Path, out: Path, clusters: int | None, start: Start | None
         unfinished.remove()
     if json:
         return print_json(written_facts(memory, out))
-    say(f"wrote {memory.frames:,} codes of {codes.code_size} numbers into {out}, {memory.nbytes / 1024:,.0f} kB")
+    say(f"wrote {memory.frames:,} codes of {codes.code_size} numbers into {out}, {file_size(memory.nbytes)}")
     held = memory.usage.sort(descending=True).values
     say(f"codes in the fullest of {clusters} clusters: {held[0]:,.0f}, in the median one: {held[clusters // 2]:,.0f}")
 

@@ -17,7 +17,7 @@ from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.output import print_json, save_csv, save_numbers, say, show
 from vbmem.errors import NumericalError
 from vbmem.models.settings import PAINT_STEPS, READS, Start
-from vbmem.tables import counted
+from vbmem.tables import counted, file_size
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,7 @@ def write(
     memory.save(out)
     if json:
         return print_json(written_facts(memory, out))
-    say(f"wrote {counted(memory.frames, 'pictures')} into {out}, {memory.nbytes / 1024:.0f} kB: {times}")
+    say(f"wrote {counted(memory.frames, 'pictures')} into {out}, {file_size(memory.nbytes)}: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
         say("pictures in each cluster: " + " ".join(f"{count:.0f}" for count in usage))
 
