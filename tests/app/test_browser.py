@@ -374,7 +374,9 @@ def test_all_of_it_can_be_done_with_the_keyboard(page: Page) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     slider = page.locator("#count input[type=range]")
+    appears(slider)  # what is hidden takes no focus, and the key would go to the tabs
     slider.focus()
+    expect(slider).to_be_focused()
     page.keyboard.press("Home")
     counts(page.locator("#generated .pair"), 1)
     page.keyboard.press("ArrowRight")
