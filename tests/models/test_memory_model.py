@@ -224,9 +224,10 @@ class TestLearnedScales:
             along = torch.randn_like(value)
             bounds = []
             with torch.no_grad():
-                for side in (step, -step, 0):
+                for side in (step, -step):
                     log_scale.copy_(value + side * along)
                     bounds.append(bound())
+                log_scale.copy_(value)
             close((log_scale.grad * along).sum(), (bounds[0] - bounds[1]) / (2 * step), rtol=1e-4, atol=1e-5)
             assert log_scale.grad.all()
 

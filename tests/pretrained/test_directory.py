@@ -80,6 +80,12 @@ def test_a_model_that_learned_one_noise_for_all_numbers_keeps_it(tmp_path):
         vbmem.load(tmp_path)
 
 
+def test_sizes_of_a_memory_need_one(tmp_path):
+    save_model(SavedModel(tiny_network("vae"), "plain", sizes={"clusters": 7}), tmp_path)
+    with pytest.raises(ModelError, match="it has no memory, and clusters of one"):
+        load_network(tmp_path)
+
+
 def test_half_precision_is_half_the_size_and_nearly_the_same(mixture, tmp_path):
     for name, dtype in (("float", torch.float32), ("half", torch.float16)):
         save_model(SavedModel(mixture.network, "m"), tmp_path / name, dtype=dtype)

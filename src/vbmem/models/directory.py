@@ -142,7 +142,8 @@ def _build(directory: Path, values: dict[str, Any], most_blocks: int | None = No
             raise ValueError(f"its decoder has {decoder.blocks} blocks and {most_blocks} weights")
         network, sizes = settings.build(frame), dict(values["sizes"])
         if sizes:
-            assert isinstance(network, MemoryModel)
+            if not isinstance(network, MemoryModel):
+                raise ValueError(f"it has no memory, and {', '.join(sizes)} of one")
             network.resize(**sizes)
         return SavedModel(
             network=network,

@@ -10,7 +10,6 @@ from vbmem.data.episodes import EpisodeSource
 from vbmem.models.base import EpisodicModel
 from vbmem.models.memory_model import MemoryModel
 from vbmem.paper.few_shot.characters import Characters
-from vbmem.train.evaluation import change_memory
 
 FRAMES = 2000  # that go through the networks at a time
 FRAMES_ON_CPU = 100  # of more, the features leave its caches
@@ -54,7 +53,7 @@ def _with_clusters(network: EpisodicModel, count: int) -> EpisodicModel:
     if not isinstance(network, MemoryModel) or "clusters" not in network.memory.sizes:
         return network
     sized = copy.copy(network)
-    change_memory(sized, clusters=count)
+    sized.resize(clusters=count)
     return sized
 
 
