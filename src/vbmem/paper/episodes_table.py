@@ -37,14 +37,14 @@ class Kind:
 
 CIFAR = DataConfig("cifar10", augment=("mirror",))
 CELEBA = DataConfig("celeba", episodes="by-label", batch_size=200, episode_length=5, subset="five-each")
-CHARACTERS: dict[str, Any] = {"epochs": 140, "warm_up": 2000, "code_size": 152, "own_size": 128}
+CHARACTERS: dict[str, Any] = {"epochs": 80, "warm_up": 2000, "code_size": 152, "own_size": 128}
 KINDS: dict[str, Kind] = {
     "shuffled": Kind("nothing", CIFAR),
     "label": Kind("a label", replace(CIFAR, episodes="by-label")),
     "labels": Kind("four labels", replace(CIFAR, episodes="by-label", labels_per_episode=4)),
     "views": Kind("four pictures, each seen in 16 ways", replace(CIFAR, episodes="views")),
     "repeats": Kind("four pictures, each 16 times", replace(CIFAR, episodes="repeats")),
-    "person": Kind("a person", CELEBA, epochs=100),
+    "person": Kind("a person", CELEBA, epochs=60),
     "character": Kind("a character", OMNIGLOT_DATA, **CHARACTERS),
     "characters": Kind("four characters", OMNIGLOT_MIXED_DATA, **CHARACTERS),
 }
