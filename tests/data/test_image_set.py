@@ -64,6 +64,17 @@ def test_official_validation_part_is_kept_but_not_used():
     assert np.array_equal(whole.split("valid")[0], whole.x_train[18:])
 
 
+def test_episodes_by_label_take_the_official_validation_part_where_there_is_one():
+    people = np.random.default_rng(0).permutation(
+        np.arange(10).repeat(2)
+    )  # in no order: a cut would part their pictures
+    whole: Any = ImageSet("faces", noise(20), people, x_valid=noise(6, seed=1), y_valid=np.arange(3).repeat(2) + 10)
+    parts = {part: whole.split(part, by_label=True)[1].tolist() for part in ("train", "valid")}
+    assert parts == {"train": people.tolist(), "valid": [10, 10, 11, 11, 12, 12]}
+    without: Any = ImageSet("faces", noise(20), people)
+    assert without.split("valid", by_label=True)[1].tolist() == people[18:].tolist()
+
+
 def test_test_part_is_the_official_one():
     whole: Any = ImageSet("some", noise(2), None, noise(3, seed=1), np.arange(3))
     images, labels = whole.split("test")

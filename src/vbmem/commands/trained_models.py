@@ -115,7 +115,8 @@ def evaluate(
     def episodes_of(part: Part) -> DataConfig:
         asked = data
         if episode_length is not None and episode_length != data.episode_length:
-            asked = with_episode_length(data, episode_length, len(images.split(part)[0]))
+            pictures, _ = images.split(part, by_label=data.episodes == "by-label")
+            asked = with_episode_length(data, episode_length, len(pictures))
         return asked if batch_size is None else replace(asked, batch_size=batch_size)
 
     evaluated = episodes_of(split)

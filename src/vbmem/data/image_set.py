@@ -25,7 +25,7 @@ class ImageSet:
     """Pictures [N, H, W, C] of one size, C = 1 (grey) or 3 (RGB), with one whole-number label each or none.
 
     `x_valid` is an official validation part where a set has one. The paper's protocol ignores it and cuts
-    its own from the end of the training part: see `split`.
+    its own from the end of the training part, which mixes labels: see `split`.
     """
 
     name: str  # what the set is called in messages and on cards
@@ -52,13 +52,19 @@ class ImageSet:
             if labels is not None:
                 check_labels(labels, len(images), f"{self.name}: y_{part}")
 
-    def split(self, part: Part) -> tuple[Images, Labels | None]:
+    def split(self, part: Part, *, by_label: bool = False) -> tuple[Images, Labels | None]:
         """Images [N, H, W, C] and labels [N] of one part, by the paper's protocol.
 
         train is the first 90 % of `x_train`, valid its last 10 %, test is `x_test`. Where the pictures of every label
         come one after the other, as in Omniglot, the cut moves to the nearest end of a label, unless that changes the
         size of valid by more than half: no label is then in both. Otherwise labels may be in both, also those of
         CelebA, whose people are in no order.
+
+        Args:
+            part: which.
+            by_label: for episodes of one label. An official validation part is then taken where there is one, and
+                train is all of `x_train`: of the people in CelebA, a cut would leave most only one or two pictures in
+                valid, and episodes that show these again and again.
         """
         if part not in get_args(Part):
             raise DataError(f"{self.name}: there is no part {part!r}; choose train, valid or test")
@@ -66,6 +72,8 @@ class ImageSet:
             if self.x_test is None:
                 raise DataError(f"{self.name} has no test images; use the parts train and valid")
             return self.x_test, self.y_test
+        if by_label and self.x_valid is not None:
+            return (self.x_train, self.y_train) if part == "train" else (self.x_valid, self.y_valid)
         held_out = len(self.x_train) // 10
         if part == "valid" and held_out == 0:
             raise DataError(

@@ -32,7 +32,12 @@ class Kind:
     """Steps; binary pictures need them, or most models forget what they share before it is of use."""
     code_size: int = 200
     own_size: int = 0
-    """Of a memory model's code, what belongs to the frame alone."""
+    """Of every memory model's code, what belongs to the frame alone."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """What is trained on it: where every memory writes a part of the code, `part` is no model of its own."""
+        return tuple(model for model in MODELS if model != "part" or not self.own_size)
 
 
 CIFAR = DataConfig("cifar10", augment=("mirror",))
@@ -104,8 +109,11 @@ def episodes_table(
     `out`/episodes.json and the figure in `out`/episodes.png."""
     check_names("kind of episodes", kinds, KINDS)
     check_names("model", models, MODELS)
-    cells = itertools.product(seeds, kinds, models)
-    runs = {Run(f"{kind}-{model}", seed): run_of(kind, model, seed) for seed, kind, model in cells}
+    runs = {
+        Run(f"{kind}-{model}", seed): run_of(kind, model, seed)
+        for seed, kind, model in itertools.product(seeds, kinds, models)
+        if model in KINDS[kind].models
+    }
     summary = summarise(train_all(runs, out, data_dir, device, console, jobs))
     write_json(out / "episodes.json", summary)
     write_atomically(out / "episodes.png", figure_png(draw(summary), dpi=120))
@@ -150,10 +158,16 @@ def rows(summary: dict[str, dict[str, Json]]) -> list[dict[str, str]]:
 
 
 def draw(summary: dict[str, dict[str, Json]]) -> Figure:
-    """One panel for every kind of episodes: how far each model is ahead of the VAE, in nats a frame, on one scale."""
+    """One panel for every kind of episodes: how far each model is ahead of the VAE, in nats a frame. Pictures are on
+    one scale; characters, black and white, on another, since a nat is more there."""
     figure = Figure(figsize=(2.4 * max(len(summary), 1), 3.2), layout="constrained")
-    panels: Any = figure.subplots(1, max(len(summary), 1), squeeze=False, sharey=True)[0]
+    panels: Any = figure.subplots(1, max(len(summary), 1), squeeze=False)[0]
+    firsts: dict[bool, Any] = {}
     for axes, (kind, models) in zip(panels, summary.items(), strict=False):
+        first = firsts.setdefault(KINDS[kind].data.binary, axes)
+        if axes is not first:
+            axes.sharey(first)
+            axes.tick_params(labelleft=False)
         led = {model: row["lead"] for model, row in models.items() if model != "vae" and row["lead"]}
         colours = ["tab:gray" if model in WITHOUT else "tab:blue" for model in led]
         axes.bar(list(led), [lead["mean"] for lead in led.values()], color=colours)

@@ -32,7 +32,7 @@ def make_source(
     data: DataConfig, images: ImageSet, part: Part, seed: int, device: torch.device, *, training: bool = False
 ) -> EpisodeSource:
     """Episodes of one part of the pictures: to evaluate on, or with `training` augmented as the settings say."""
-    pictures, labels = images.split(part)
+    pictures, labels = images.split(part, by_label=data.episodes == "by-label")
     return EpisodeSource(pictures, data, labels, device=device, seed=seed, training=training)
 
 

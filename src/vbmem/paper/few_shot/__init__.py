@@ -123,7 +123,7 @@ def few_shot(
     images = _common_images(loaded, data_dir)
     if binarise is None:
         _check_one_way(loaded)
-    pictures, labels = images.split(split)
+    pictures, labels = images.split(split, by_label=True)
     if labels is None:
         raise DataError(f"the pictures of {images.name} have no labels, which say what belongs together")
     characters = Characters.of(labels)
@@ -207,7 +207,9 @@ def _source(
 ) -> EpisodeSource:
     """Of single frames, made as they were for the model's training unless said; which make an episode is chosen
     here."""
-    data = replace(_trained_on(model.name, model), episodes="shuffled", batch_size=1, episode_length=1)
+    data = replace(
+        _trained_on(model.name, model), episodes="by-label", labels_per_episode=1, batch_size=1, episode_length=1
+    )
     if binarise is not None:
         data = replace(data, binarise=binarise)
     return make_source(data, images, split, seed, model.device)
