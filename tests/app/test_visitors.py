@@ -4,10 +4,8 @@ import asyncio
 import platform
 import resource
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -15,7 +13,7 @@ import pytest
 from PIL import Image
 
 from app.conftest import Server
-from vbmem.app.visitors import Turns
+from vbmem.app.visitors import Turns, in_thread
 from visitor import Visitor
 
 
@@ -35,40 +33,43 @@ def arrive(server: Server) -> Iterator[Callable[[], Visitor]]:
     assert "Traceback" not in server.errors.read_text()
 
 
-def test_work_waits_for_ones_own_but_not_for_that_of_others() -> None:
+def test_a_visitor_waits_for_their_own_but_not_for_what_others_do() -> None:
     done: list[str] = []
 
     async def visit() -> None:
-        turns, free = Turns(threads=4, waiting=3), threading.Event()
+        turns, free = Turns(waiting=3), asyncio.Event()
 
-        def wait() -> None:
-            free.wait(10)
-            done.append("long")
+        async def act(visitor: str, what: str, until: asyncio.Event | None = None) -> None:
+            async with turns.of(visitor):
+                if until is not None:
+                    await until.wait()
+                done.append(what)
 
-        works: list[Callable[[], None]] = [wait, partial(done.append, "mine 0"), partial(done.append, "mine 1")]
-        mine = [asyncio.create_task(turns.run("me", work)) for work in works]
+        mine = [asyncio.create_task(act("me", what, free)) for what in ("long", "mine 0", "mine 1")]
         await asyncio.sleep(0.05)
         with pytest.raises(ValueError, match="3 things are under way on this page; wait"):
-            await turns.run("me", lambda: done.append("too much"))
-        await asyncio.wait_for(turns.run("you", lambda: done.append("yours")), 5)
+            await act("me", "too much")
+        await asyncio.wait_for(act("you", "yours"), 5)
         assert done == ["yours"]
         free.set()
         await asyncio.gather(*mine)
-        await turns.run("me", lambda: done.append("again"))
+        await act("me", "again")
 
     asyncio.run(visit())
     assert done == ["yours", "long", "mine 0", "mine 1", "again"]
 
 
-def test_work_that_fails_gives_the_turn_to_the_next() -> None:
-    async def visit() -> str:
-        turns = Turns(threads=1, waiting=1)
+def test_what_fails_gives_the_turn_to_the_next() -> None:
+    async def visit() -> None:
+        turns = Turns(waiting=1)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
-                await turns.run("me", lambda: 1 // 0)
-        return await turns.run("me", lambda: "done")
+                async with turns.of("me"):
+                    await in_thread(lambda: 1 // 0)
+        async with turns.of("me"):
+            pass
 
-    assert asyncio.run(visit()) == "done"
+    asyncio.run(visit())
 
 
 @pytest.mark.skipif(sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="as glibc does it")
@@ -81,7 +82,7 @@ def test_the_system_gets_back_what_work_has_freed() -> None:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
     before = megabytes()
-    kept = asyncio.run(Turns(threads=1, waiting=1).run("me", work))
+    kept = asyncio.run(in_thread(work))
     assert megabytes() - before < 50 < 0.1 * len(kept)
 
 

@@ -13,10 +13,16 @@ from gradio_client.utils import is_file_obj, is_http_url_like, traverse
 from vbmem.app.markup import escape
 from vbmem.app.session import Session, Visit
 from vbmem.app.uploads import Upload, read_uploads
-from vbmem.app.visitors import in_turn
+from vbmem.app.visitors import TooMuchUnderWay, in_thread, turns
 
-# Whatever is done while the last of it is under way happens afterwards; of several such, the last.
-EVENT: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "trigger_mode": "always_last"}
+# Whatever is done while the last of it is under way happens afterwards; of several such, the last. All wait in one
+# line: of several, gradio picks one by chance, and pictures that were asked for first would come last.
+EVENT: dict[str, Any] = {
+    "api_visibility": "private",
+    "show_progress": "minimal",
+    "trigger_mode": "always_last",
+    "concurrency_id": "page",
+}
 LIVE: dict[str, Any] = EVENT | {"show_progress": "hidden"}
 # What comes with data of its own, which gradio forgets of events that wait in the browser: a file, a button's number.
 EACH: dict[str, Any] = EVENT | {"trigger_mode": "multiple"}
@@ -36,8 +42,16 @@ watch('value', () => {
 
 
 class Page(gr.Blocks):
-    """Blocks that tell whoever sends a value no component allows what is wrong, and leave the terminal out of it; and
-    that keep nothing of what they have shown."""
+    """Blocks that do what a visitor asks for in that order; that tell whoever sends a value no component allows what is
+    wrong, and leave the terminal out of it; and that keep nothing of what they have shown."""
+
+    async def process_api(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        # The turn is taken here, before inputs are read in threads, after which an earlier event may be behind a later.
+        try:
+            async with turns.of(kwargs.get("session_hash") or ""):
+                return await super().process_api(*args, **kwargs)
+        except TooMuchUnderWay as error:
+            raise gr.Error(escape(error), MESSAGE_SECONDS, print_exception=False) from error
 
     async def preprocess_data(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
         try:
@@ -67,15 +81,15 @@ Handler: TypeAlias = Callable[..., Any]
 
 
 def shows_errors(handler: Handler) -> Callable[..., Any]:
-    """The handler, called in a thread when it is the visitor's turn; where it fails, the page stays as it is and shows
-    the error's message for a while."""
+    """The handler, called in a thread; where it fails, the page stays as it is and shows the error's message for a
+    while."""
 
     @functools.wraps(handler)
     async def guarded(visit: Visit | None, /, *args: Any, **kwargs: Any) -> Any:
         try:
             if visit is None:  # the server was started again, or has forgotten a page that nobody used
                 raise ValueError("this page is not ready, or no longer known here; reload it")
-            return await in_turn(functools.partial(handler, visit, *args, **kwargs))
+            return await in_thread(functools.partial(handler, visit, *args, **kwargs))
         except (ValueError, OSError, ArithmeticError) as error:
             gr.Warning(escape(error), duration=MESSAGE_SECONDS)
             return gr.skip()

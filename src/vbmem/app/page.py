@@ -13,7 +13,7 @@ from vbmem.app.events import CLICKED, EACH, EVENT, LIVE, Page, clicked, drop_zon
 from vbmem.app.session import Session, Visit, recall_steps
 from vbmem.app.shared import open_model
 from vbmem.app.uploads import MAX_PICTURES
-from vbmem.app.visitors import in_turn
+from vbmem.app.visitors import in_thread
 from vbmem.data import examples
 
 FRAMES = 64
@@ -67,7 +67,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
                 codes.tab(visit)
         shown = [episode, memory, selected]
 
-        page.load(partial(in_turn, lambda: _arrive(first)), None, [visit, *shown], **EVENT)
+        page.load(partial(in_thread, lambda: _arrive(first)), None, [visit, *shown], **EVENT)
         when(model.input, _choose_model, [visit, model], [*shown, opened, source, sliders[0]]).then(
             lambda name: name, opened, model, **LIVE
         )

@@ -4,13 +4,13 @@ import asyncio
 import ctypes
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from gradio import route_utils
-from gradio.context import LocalContext
 
 T = TypeVar("T")
 
@@ -28,31 +28,36 @@ class _Line:
     length: int = 0
 
 
-class Turns:
-    """Does work in threads, one thing at a time for each visitor: whoever asks for much waits for themselves."""
+class TooMuchUnderWay(ValueError):
+    """A visitor asks for more than may wait for them."""
 
-    def __init__(self, threads: int, waiting: int) -> None:
+
+class Turns:
+    """One thing at a time for each visitor, in the order in which they ask: whoever asks for much waits for
+    themselves.
+
+    Args:
+        waiting: things that one visitor may have under way or waiting.
+    """
+
+    def __init__(self, waiting: int) -> None:
         self.waiting = waiting
-        self._threads = CapacityLimiter(threads)
         self._lines: dict[str, _Line] = {}
 
-    async def run(self, visitor: str, work: Callable[[], T]) -> T:
-        """What the work returns, once it is its turn.
-
-        Args:
-            visitor: whose work it is.
-            work: called in a thread, with the context variables of the caller.
+    @asynccontextmanager
+    async def of(self, visitor: str) -> AsyncIterator[None]:
+        """Entered once it is the visitor's turn, which lasts until it is left.
 
         Raises:
-            ValueError: if the visitor has too much under way already.
+            TooMuchUnderWay: if the visitor has too much under way already.
         """
         line = self._lines.setdefault(visitor, _Line())
         if line.length >= self.waiting:
-            raise ValueError(f"{line.length} things are under way on this page; wait until they are done")
+            raise TooMuchUnderWay(f"{line.length} things are under way on this page; wait until they are done")
         line.length += 1
         try:
             async with line.turn:
-                return await to_thread.run_sync(_and_give_back_memory(work), limiter=self._threads)
+                yield
         finally:
             line.length -= 1
             if not line.length:
@@ -81,13 +86,13 @@ def share_arenas() -> None:
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _trim, _mallopt = (getattr(_libc, name, None) for name in ("malloc_trim", "mallopt"))  # musl has neither
-_turns = Turns(THREADS, WAITING)
+_threads = CapacityLimiter(THREADS)
+turns = Turns(WAITING)
 
 
-async def in_turn(work: Callable[[], T]) -> T:
-    """What the work for this event's visitor returns, done in a thread when it is their turn."""
-    request = LocalContext.request.get(None)
-    return await _turns.run(getattr(request, "session_hash", None) or "", work)
+async def in_thread(work: Callable[[], T]) -> T:
+    """What the work returns, done in a thread with the context variables of the caller."""
+    return await to_thread.run_sync(_and_give_back_memory(work), limiter=_threads)
 
 
 class _OwnUpload(route_utils.GradioUploadFile):
