@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from vbmem.nets.layers import dense
 from vbmem.nets.precision import at_least_float32
 
+LARGEST_LOG_STD = 7.0  # and minus the smallest: of a VAE trained for long the smallest are at -4.5
+
 
 @dataclass(frozen=True)
 class CodePosterior:
@@ -21,9 +23,14 @@ class CodePosterior:
 
     @classmethod
     def from_network(cls, outputs: Tensor) -> Self:
-        """Means and log standard deviations, [.., 2 C], lifted to float32 before anything nonlinear."""
+        """Means and log standard deviations, [.., 2 C], lifted to float32 before anything nonlinear.
+
+        The latter are kept within +-7, with the gradient they have there. An untrained network may say anything, and
+        where another one sees a draw of the code, the variance it gives in turn would soon be 0 or infinite.
+        """
         mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
-        return cls(mean, torch.exp(2 * log_std))
+        beyond = (log_std.clamp(-LARGEST_LOG_STD, LARGEST_LOG_STD) - log_std).detach()
+        return cls(mean, torch.exp(2 * (log_std + beyond)))
 
     def cut(self, size: int) -> tuple[Self, Self]:
         """Of the first `size` numbers of the codes, and of the rest."""
