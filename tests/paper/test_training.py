@@ -96,6 +96,16 @@ def test_a_run_is_trained_with_its_seed_and_tested_once(tmp_path, monkeypatch):
     assert (again["epochs"], again["test"]) == (2, result["test"])
 
 
+def test_while_settings_are_chosen_nobody_looks_at_test_pictures(tmp_path, monkeypatch):
+    def without_test(name, *_, **__):
+        return replace(small(load_images(name)), x_test=None, y_test=None)
+
+    monkeypatch.setattr(training, "load_images", without_test)
+    (result,) = train(runs_of("vae"), tmp_path, tested=False)
+    assert "test" not in result
+    assert result["valid"] == pytest.approx(result["curve"][0], abs=0.1)
+
+
 def test_a_run_that_stopped_early_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "load_images", lambda name, *_, **__: small(load_images(name)))
     config = replace(CONFIG, stages=(Stage(30, 0.05),), patience=1)  # at such a rate it soon gets worse

@@ -47,6 +47,7 @@ def train_all(
     console: Console,
     jobs: int = 1,
     measure: Measure | None = None,
+    tested: bool = True,
 ) -> list[Json]:
     """Train every run and evaluate its best weights on the test pictures.
 
@@ -59,6 +60,7 @@ def train_all(
         jobs: how many at the same time, each in a process of its own; on CUDA they share the device, best under
             NVIDIA's MPS.
         measure: what else is to be found out about each; a function of a module, for processes.
+        tested: whether test pictures are looked at; not while settings are still to be chosen.
 
     Returns:
         What is in runs.json: also what was finished before.
@@ -71,7 +73,8 @@ def train_all(
     results: list[Json] = json.loads(finished.read_text()) if finished.exists() else []
     done = {(result["name"], result["seed"]) for result in results}
     missing = {run: config for run, config in runs.items() if run not in done}
-    for result in _trained(missing, out / "runs", console, jobs, data_dir=data_dir, device=device, measure=measure):
+    rest = {"data_dir": data_dir, "device": device, "measure": measure, "tested": tested}
+    for result in _trained(missing, out / "runs", console, jobs, **rest):
         results.append(result)
         write_json(finished, results)
     return results
@@ -85,6 +88,7 @@ def train_one(
     data_dir: Path | None,
     device: torch.device,
     measure: Measure | None = None,
+    tested: bool = True,
 ) -> Json:
     """Train a run, or go on with it, and test its best weights; of one that breaks down, tell how."""
     data = config.data
@@ -98,7 +102,8 @@ def train_one(
         result["broke_down"] = str(error)
     else:
         network = load_model(run_dir, device).network
-        result["test"] = evaluate(network, data, images, "test", run.seed)
+        if tested:
+            result["test"] = evaluate(network, data, images, "test", run.seed)
         if measure is not None:
             result |= measure(network, config, images)
     log = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
@@ -137,6 +142,13 @@ def _rounded(bound: float | None) -> float | None:
     return None if bound is None or not math.isfinite(bound) else round(bound, 1)  # JSON has no infinity
 
 
+def _outcome(result: Json) -> str:
+    if "broke_down" in result:
+        return str(result["broke_down"])
+    part, bound = ("test", result["test"]["elbo_per_frame"]) if "test" in result else ("valid", result["valid"])
+    return f"{part} {bound:.1f} nats a frame"
+
+
 def _train_quietly(run: Run, config: RunConfig, run_dir: Path, **rest: Any) -> Json:
     """In a process of its own the run says what it has to say in console.txt."""
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -162,8 +174,7 @@ def _trained(runs: dict[Run, RunConfig], folder: Path, console: Console, jobs: i
                 console.print(f"{futures[future]} failed: {error}", markup=False)
                 continue
             result = future.result()
-            outcome = result.get("broke_down") or f"{result['test']['elbo_per_frame']:.1f} nats a frame"
-            console.print(f"{futures[future]}: {outcome}", markup=False)
+            console.print(f"{futures[future]}: {_outcome(result)}", markup=False)
             yield result
         if failed:
             raise failed[0]
