@@ -5,8 +5,8 @@
 The directory holds CIFAR-10. Every episode of 64 pictures is written, and as many are made of its memory; the
 Frechet distance between all of these and all written ones is that of two Gaussians in the features of a
 classifier, which is trained here, on the training pictures (a minute on a GPU), and judges nothing else. Beside it the
-distance between two halves of the written pictures, and sharpness: the mean absolute Laplacian. Choose the number of
-steps on the validation pictures.
+distance between two halves of the written pictures, of which half as many are twice as far apart by chance; and
+sharpness: the mean absolute Laplacian. Choose the number of steps on the validation pictures.
 """
 
 from __future__ import annotations
@@ -78,10 +78,12 @@ def as_frames(pictures: np.ndarray[Any, Any], device: torch.device) -> Tensor:
 
 
 def trained_classifier(images: ImageSet, width: int, epochs: int, device: torch.device) -> tuple[Classifier, float]:
-    """On all training pictures, shifted and mirrored at random; and its accuracy on the test pictures."""
+    """On the training pictures, shifted and mirrored at random; and its accuracy on the test pictures."""
     torch.manual_seed(0)
+    pictures, classes = images.split("train")
+    assert classes is not None
     network = Classifier(width).to(device, memory_format=torch.channels_last)
-    frames, labels = as_frames(images.x_train, device), torch.from_numpy(images.y_train).long().to(device)
+    frames, labels = as_frames(pictures, device), torch.from_numpy(classes).long().to(device)
     batch, steps = 512, epochs * (len(frames) // 512)
     optimiser = torch.optim.SGD(network.parameters(), lr=0.4, momentum=0.9, nesterov=True, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.4, total_steps=steps, pct_start=0.25)

@@ -27,6 +27,7 @@ from vbmem.data import load_images
 from vbmem.data.examples import photograph_crops
 from vbmem.sheets import as_image
 from vbmem.sklearn import MemoryMixture, MemoryNovelty
+from vbmem.tables import file_size
 
 OUT = Path(__file__).parent / "gallery"
 GOOD, BAD = "#2b8a3e", "#c92a2a"
@@ -193,10 +194,10 @@ def resize(data_dir: Path) -> Image.Image:
     rows = {"written": pictures[:10]}
     for count in (4, 16, 64):
         memory = (bigger := model.resize(clusters=count)).write(
-            pictures, generator=seeded()
+            pictures, start="data" if count == len(pictures) else None
         )
         back = bigger.read(memory, pictures[:10], 2, sample=False, crisp=False)[-1]
-        rows[f"read back from {count} clusters, {memory.nbytes / 1000:.0f} kB"] = back
+        rows[f"read back from {count} clusters, {file_size(memory.nbytes)}"] = back
     return rows_of(rows)
 
 

@@ -41,11 +41,17 @@ def test_pictures_without_labels_can_be_turned_and_oblong_ones_cannot():
 
 def test_half_of_the_pictures_are_mirrored_and_the_others_left_as_they_are():
     old = pictures(20, 50, size=4, channels=3)
-    new = mirrored(old, seeded())
+    new = mirrored(old, torch.arange(1000).view(20, 50), 1000, seeded())
     same, flipped = ((new == other).flatten(2).all(-1) for other in (old, old.flip(-1)))
     assert new.dtype == torch.uint8
     assert (same ^ flipped).all()
     assert 0.45 < flipped.float().mean() < 0.55
+
+
+def test_a_picture_that_is_shown_again_is_mirrored_again():
+    old, which = pictures(6, size=4, channels=3), torch.randint(6, (5, 40), generator=seeded())
+    new = mirrored(old[which], which, 6, seeded())
+    assert all(len(new[which == number].unique(dim=0)) == 1 for number in range(6))
 
 
 def test_the_identity_leaves_pictures_as_they_are():

@@ -265,7 +265,7 @@ def test_a_refined_evaluation_is_another_bound_and_leaves_the_model_as_it_was():
 def test_the_best_share_is_that_of_the_validation_pictures(monkeypatch):
     network, seen = network_of(MODELS["vae"]), []
 
-    def given(network, data, images, part, seed, refine):
+    def given(network, data, images, part, seed, refine, trained_on):
         seen.append((part, seed, refine))
         return {"elbo_per_frame": -((refine - 0.42) ** 2)}
 
@@ -285,3 +285,16 @@ def test_the_best_share_is_that_of_the_validation_pictures(monkeypatch):
 def test_what_cannot_be_refined_is_refused(model, share, said):
     with pytest.raises(ValueError, match=said):
         evaluate(network_of(MODELS[model]), DATA, squares(), "test", 0, share)
+
+
+def test_the_parts_are_those_that_the_model_was_trained_with_whatever_episodes_it_is_shown():
+    plain = squares()
+    images = replace(
+        plain, y_train=np.arange(len(plain.x_train)) % 5, x_valid=plain.x_train[:40], y_valid=np.zeros(40, int)
+    )
+    by_label = replace(DATA, episodes="by-label")
+    sources = [
+        make_source(data, images, "valid", 0, CPU, trained_on=trained_on)
+        for data, trained_on in [(by_label, None), (DATA, by_label), (DATA, None)]
+    ]
+    assert [len(source.images) for source in sources] == [40, 40, len(plain.x_train) // 10]

@@ -103,10 +103,10 @@ def evaluate(
     from vbmem.train.evaluation import best_refinement, change_memory, evaluate, with_episode_length
 
     saved = pretrained.load_network(model, pick_device(device))
-    data = data_of(saved, model, dataset, subset)
+    trained_on = data_of(saved, model, dataset, subset)
     change_memory(saved.network, clusters, rows, iterations, start)
-    labels = data.labels_per_episode if labels_per_episode is None else labels_per_episode
-    data = replace(data, episodes=episodes or data.episodes, labels_per_episode=labels)
+    labels = trained_on.labels_per_episode if labels_per_episode is None else labels_per_episode
+    data = replace(trained_on, episodes=episodes or trained_on.episodes, labels_per_episode=labels)
     with broken_pictures(data.dataset, skip_broken) as broken:
         size = saved.network.frame.size
         images = load_images(data.dataset, data_dir, size, progress=False, subset=data.subset, broken=broken)
@@ -115,15 +115,19 @@ def evaluate(
     def episodes_of(part: Part) -> DataConfig:
         asked = data
         if episode_length is not None and episode_length != data.episode_length:
-            pictures, _ = images.split(part, by_label=data.episodes == "by-label")
+            pictures, _ = images.split(part, by_label=trained_on.episodes == "by-label")
             asked = with_episode_length(data, episode_length, len(pictures))
         return asked if batch_size is None else replace(asked, batch_size=batch_size)
 
-    evaluated = episodes_of(split)
-    share = best_refinement(saved.network, episodes_of("valid"), images, seed) if refine == "auto" else refine
-    result: dict[str, Any] = {**evaluate(saved.network, evaluated, images, split, seed)}
+    def bound(share: float = 0.0) -> dict[str, float]:
+        return evaluate(saved.network, evaluated, images, split, seed, share, trained_on)
+
+    evaluated, share = episodes_of(split), refine
+    if share == "auto":
+        share = best_refinement(saved.network, episodes_of("valid"), images, seed, trained_on)
+    result: dict[str, Any] = {**bound()}
     if share is not None:
-        result["refined"] = {"share": share, **evaluate(saved.network, evaluated, images, split, seed, share)}
+        result["refined"] = {"share": share, **bound(share)}
     settings = asdict(evaluated) | _memory_settings(saved.network) | {"seed": seed}
     print_json({"model": model, "split": split, "settings": settings, **result})
 

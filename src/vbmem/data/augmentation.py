@@ -44,10 +44,17 @@ def with_rotations(images: Images, labels: Labels | None) -> tuple[Images, Label
     return turned, labels
 
 
-def mirrored(pictures: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Each picture as it is or mirrored left-right, equally likely."""
-    chosen = torch.rand((*pictures.shape[:-3], 1, 1, 1), generator=generator, device=pictures.device) < 0.5
-    return torch.where(chosen, pictures.flip(-1), pictures)
+def mirrored(pictures: Tensor, which: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """Each picture as it is or mirrored left-right, equally likely; one that is shown again, as before.
+
+    Args:
+        pictures: [.., C, H, W].
+        which: the number of each picture, [..].
+        count: of all pictures there are.
+        generator: of the choice.
+    """
+    chosen = torch.empty(count, device=pictures.device).uniform_(generator=generator) < 0.5
+    return torch.where(chosen[which][..., None, None, None], pictures.flip(-1), pictures)
 
 
 def random_affine_maps(count: int, generator: torch.Generator | None, device: torch.device) -> Tensor:

@@ -137,7 +137,7 @@ class EpisodeSource:
         """
         pixels = self.images[indices]
         if "mirror" in self._augment:
-            pixels = mirrored(pixels, generator)
+            pixels = mirrored(pixels, indices, len(self.images), generator)
         if "affine" in self._augment:
             pixels = affinely_changed(pixels, generator)
         if self._fresh_bits:

@@ -24,7 +24,7 @@ from vbmem.memory.ward import ward_means
 Start = Literal["prior", "random", "data", "kmeans++", "kmeans", "ward"]
 
 WARD_FRAMES = 256  # frames up to which the start of a write is a Ward clustering
-FRAMES_EACH = 4  # frames for every cluster with factors that starts at their mean
+FRAMES_EACH = 2  # frames for every cluster with factors that starts at their mean
 
 
 class StartingMemory(Memory):

@@ -59,7 +59,7 @@ class Model(CodingModel):
 
         Args:
             images: the episode.
-            iterations: of the write; by default as many as in training.
+            iterations: of the write; by default as many as the model's settings say.
             start: where the write starts, by name; see `VariationalMemory.write`. By default as in training.
             generator: randomness of the start.
         """

@@ -24,7 +24,13 @@ SHARES = tuple(tenths / 10 for tenths in range(10))  # of refinement, to choose 
 
 
 def evaluate(
-    network: EpisodicModel, data: DataConfig, images: ImageSet, part: Part, seed: int, refine: float = 0.0
+    network: EpisodicModel,
+    data: DataConfig,
+    images: ImageSet,
+    part: Part,
+    seed: int,
+    refine: float = 0.0,
+    trained_on: DataConfig | None = None,
 ) -> dict[str, float]:
     """The bound of a trained model, the same at every call.
 
@@ -36,6 +42,7 @@ def evaluate(
         seed: of the episodes and of every random variable; that of the training, for the number a table has.
         refine: move the mean of q(z) by this share towards what the memory recalls of the content, or, of a model
             without a memory, towards the mean of p(z). Also a lower bound, and often a better one.
+        trained_on: the episodes that the model was trained on, if of another kind: see `make_source`.
 
     Returns:
         What `Evaluation` gives.
@@ -48,7 +55,7 @@ def evaluate(
     if refine and not network.refines:
         raise ValueError(f"a {type(network).__name__} cannot be refined: it has no q(z) whose mean could move")
     torch.manual_seed(seed)
-    source = make_source(data, images, part, seed, next(network.parameters()).device)
+    source = make_source(data, images, part, seed, next(network.parameters()).device, trained_on=trained_on)
     network.refinement, before = refine, network.refinement
     try:
         return Evaluation(network, source, graph=False)()
@@ -56,7 +63,9 @@ def evaluate(
         network.refinement = before
 
 
-def best_refinement(network: EpisodicModel, data: DataConfig, images: ImageSet, seed: int) -> float:
+def best_refinement(
+    network: EpisodicModel, data: DataConfig, images: ImageSet, seed: int, trained_on: DataConfig | None = None
+) -> float:
     """The share of refinement, 0 to 0.9 in tenths, with the best bound on the validation pictures.
 
     Args:
@@ -64,12 +73,16 @@ def best_refinement(network: EpisodicModel, data: DataConfig, images: ImageSet, 
         data: what an episode is.
         images: the pictures.
         seed: of the episodes and of every random variable, the same for all shares.
+        trained_on: as in `evaluate`.
 
     Raises:
         ValueError: for a model without q(z).
     """
-    bounds = {share: evaluate(network, data, images, "valid", seed, share)["elbo_per_frame"] for share in SHARES}
-    return max(bounds, key=bounds.__getitem__)
+
+    def bound(share: float) -> float:
+        return evaluate(network, data, images, "valid", seed, share, trained_on)["elbo_per_frame"]
+
+    return max(SHARES, key=bound)
 
 
 def bits_per_dimension(nats: float, frame: FrameFormat) -> float:

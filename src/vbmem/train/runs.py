@@ -29,10 +29,28 @@ def frame_format(data: DataConfig, images: ImageSet) -> FrameFormat:
 
 
 def make_source(
-    data: DataConfig, images: ImageSet, part: Part, seed: int, device: torch.device, *, training: bool = False
+    data: DataConfig,
+    images: ImageSet,
+    part: Part,
+    seed: int,
+    device: torch.device,
+    *,
+    training: bool = False,
+    trained_on: DataConfig | None = None,
 ) -> EpisodeSource:
-    """Episodes of one part of the pictures: to evaluate on, or with `training` augmented as the settings say."""
-    pictures, labels = images.split(part, by_label=data.episodes == "by-label")
+    """Episodes of one part of the pictures.
+
+    Args:
+        data: what an episode is.
+        images: all pictures.
+        part: which of them.
+        seed: of the episodes.
+        device: where frames are made.
+        training: whether they are augmented as the settings say.
+        trained_on: of a model that was trained on episodes of another kind, which ones: they say where the parts
+            are cut. By default these.
+    """
+    pictures, labels = images.split(part, by_label=(trained_on or data).episodes == "by-label")
     return EpisodeSource(pictures, data, labels, device=device, seed=seed, training=training)
 
 

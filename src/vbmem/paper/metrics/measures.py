@@ -77,10 +77,10 @@ def recall(trial: Trial) -> dict[str, Rows]:
     """Squared error per pixel of damaged frames and of what is made of them, from the clean frame and from its
     reconstruction, the best these networks can do; and the hit rate. Read from the episode's memory and, where it can
     be resized, from one with a cluster for every frame. Only "nearest frame" has the frames to look at. Which pixels
-    are missing is known to the reading."""
+    are missing is known to both."""
     model, frames, memories, generator = trial.model, trial.frames, [trial.memory], trial.generator
     if "clusters" in model.memory.sizes:
-        memories.append(model.resize(clusters=len(frames)).write(frames, generator=generator))
+        memories.append(model.resize(clusters=len(frames)).write(frames, start="data", generator=generator))
     best = model.decode(model.encode(frames).mean)
     measures: dict[str, Rows] = {"error": {}, "error from reconstruction": {}, "hit rate": {}}
     for name, (damaged, known) in damage(frames, generator).items():
@@ -88,11 +88,12 @@ def recall(trial: Trial) -> dict[str, Rows]:
             f"H={m.empty.layout[0]}{how}": model.read(m, damaged, STEPS[-1], known=known, trust=trust, sample=False)
             for m, (how, trust) in itertools.product(memories, TRUSTS.items())
         }
+        seen = slice(None) if known is None else known.expand(frames.shape[1:])
         made = {
             "damaged": damaged,
             "encoder-decoder": model.decode(model.encode(damaged).mean),
             **{f"{how}, {steps} reads": read[steps - 1] for how, read in reads.items() for steps in STEPS},
-            "nearest frame": frames[nearest(damaged, frames)],
+            "nearest frame": frames[nearest(damaged[:, seen], frames[:, seen])],
         }
         measures["error"][name] = {way: float(F.mse_loss(x, frames)) for way, x in made.items()}
         measures["error from reconstruction"][name] = {way: float(F.mse_loss(x, best)) for way, x in made.items()}
