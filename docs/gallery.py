@@ -136,7 +136,7 @@ def recall(data_dir: Path) -> Image.Image:
         vbmem.load("cifar10-mixture").resize(clusters=64),
         cifar(data_dir, 64),
     )
-    memory = model.write(pictures, generator=seeded())
+    memory = model.write(pictures, start="data", generator=seeded())
     noise = 0.4 * torch.randn(pictures.shape, generator=seeded(1))
     noisy = (pictures + noise).clamp(0, 1)[:10]
     alone = model.decode(model.encode(noisy).mean, crisp=False)
@@ -156,7 +156,7 @@ def missing(data_dir: Path) -> Image.Image:
         vbmem.load("cifar10-mixture").resize(clusters=64),
         cifar(data_dir, 64),
     )
-    memory = model.write(pictures, generator=seeded())
+    memory = model.write(pictures, start="data", generator=seeded())
     known = torch.ones(1, 1, 32, 32, dtype=torch.bool)
     known[..., 16:] = False
     damaged = (pictures * known)[:10]

@@ -44,6 +44,15 @@ def memory(folder):
     return folder / "x.memory"
 
 
+def test_codes_that_are_read_are_not_replaced(folder, memory):
+    codes = folder / "embeddings.npy"
+    before = codes.read_bytes()
+    for command in (("assign", memory, codes), ("score", memory, codes), ("sample", memory)):
+        with pytest.raises(ValueError, match="is read by this command, and would be replaced"):
+            run(*command, "-o", memory if command[0] == "sample" else codes)
+    assert codes.read_bytes() == before
+
+
 def test_write_needs_no_settings_whatever_the_scale_of_the_codes(folder, capsys):
     run("write", folder / "embeddings.npy", "--clusters", 4, "-o", folder / "again.memory")
     told = capsys.readouterr().out

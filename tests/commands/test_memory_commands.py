@@ -193,7 +193,7 @@ def test_generate_refuses_in_one_sentence_and_keeps_the_old_picture(memory, tmp_
         with pytest.raises(ValueError, match=message):
             run("generate", memory, "-o", out, *arguments)
     with pytest.raises(ValueError, match="damaged or not a memory file"):
-        run("generate", out, "-o", out)
+        run("generate", out, "-o", tmp_path / "other.png")
     with pytest.raises(FileNotFoundError, match="there is no memory file"):
         run("generate", tmp_path / "none.memory", "-o", out)
     assert out.read_bytes() == b"precious"
@@ -409,6 +409,45 @@ def test_export_never_overwrites_a_run(run_dir):
     with pytest.raises(ValueError, match=r"is the directory of a run, whose config\.json would be lost"):
         run("export", run_dir, "-o", run_dir)
     assert (run_dir / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", "decoder.safetensors"])
+def test_a_model_replaces_a_model_and_nobodys_files(name, run_dir, tmp_path):
+    (mine := tmp_path / name).write_text("{}")
+    with pytest.raises(ValueError, match=f"is no model directory, and its {name} would be lost; choose another"):
+        run("export", run_dir, "-o", tmp_path)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {mine.name: "{}"}
+    mine.unlink()
+    for _ in range(2):
+        run("export", run_dir, "-o", tmp_path)
+
+
+def test_saving_never_overwrites_a_run(run_dir):
+    before = (run_dir / "config.json").read_bytes()
+    with pytest.raises(ValueError, match="is the directory of a run"):
+        vbmem.load(run_dir).save(run_dir)
+    assert (run_dir / "config.json").read_bytes() == before
+
+
+def test_nothing_that_is_read_is_replaced(pictures, tmp_path):
+    (folder := tmp_path / "mine").mkdir()
+    (picture := folder / "a.png").write_bytes((pictures / "01.png").read_bytes())
+    run("write", folder, "-o", memory := folder / "a.memory")
+    run("write", folder, "-o", memory)  # a memory beside its pictures is none of them
+    before = {file: file.read_bytes() for file in folder.iterdir()}
+    for command in (
+        ("write", folder, "-o", picture),
+        ("write", picture, "-o", picture),
+        ("generate", memory, "-o", memory),
+        ("read", memory, picture, "-o", picture),
+        ("read", memory, folder, "-o", tmp_path / "mine" / ".." / "mine" / "a.png"),
+        ("score", memory, folder, "--csv", memory),
+    ):
+        with pytest.raises(ValueError, match="is read by this command, and would be replaced; name another file"):
+            run(*command)
+    with pytest.raises(ValueError, match="is named twice"):
+        run("score", memory, folder, "--csv", tmp_path / "s", "-o", tmp_path / "s")
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
 def test_a_memory_of_a_model_that_is_not_shipped_needs_its_directory(run_dir, pictures, tmp_path, capsys):

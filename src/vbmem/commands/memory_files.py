@@ -14,7 +14,7 @@ import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
-from vbmem.commands.output import print_json, save_csv, save_numbers, say, show
+from vbmem.commands.output import check_outputs, print_json, save_csv, save_numbers, say, show
 from vbmem.errors import NumericalError
 from vbmem.models.settings import PAINT_STEPS, READS, Start
 from vbmem.tables import counted, file_size
@@ -61,10 +61,9 @@ def write(
         seed: seed of the random start of the write.
     """
     from vbmem.data.code_files import holds_codes
-    from vbmem.files import check_writable
     from vbmem.pretrained.timing import timed_write
 
-    check_writable(out)
+    check_outputs(out, inputs=(images,))
     if holds_codes(images):
         from vbmem.commands.code_files import write_codes
 
@@ -127,9 +126,7 @@ def generate(
     """
     import torch
 
-    from vbmem.files import check_writable
-
-    check_writable(out)
+    check_outputs(out, inputs=(memory, own))
     generator, (loaded, written) = seeded(seed), _open(memory, model)
     rows = written.empty.layout[0] if by_cluster else 1
     _check_sheet(count * rows, loaded.frame.size, "--count")
@@ -184,10 +181,9 @@ def read(
     """
     import torch
 
-    from vbmem.files import check_writable
     from vbmem.pretrained.inputs import to_unit
 
-    check_writable(out)
+    check_outputs(out, inputs=(memory, images))
     generator, (loaded, written) = seeded(seed), _open(memory, model)
     found, names = _frames(images, loaded, skip_broken)
     frames = to_unit(found, loaded.frame)
@@ -223,10 +219,8 @@ def score(
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
     """
     from vbmem.commands.code_files import score_codes
-    from vbmem.files import check_writable
 
-    for target in filter(None, (csv, out)):
-        check_writable(target)
+    check_outputs(csv, out, inputs=(memory, images))
     written = vbmem.WrittenMemory.load(memory)
     if not written.model:
         return score_codes(written, images, csv, out, json)

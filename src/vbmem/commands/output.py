@@ -28,6 +28,39 @@ def warn(text: str) -> None:
     Console(stderr=True).print(f"vbmem: {text}", soft_wrap=True, markup=False, highlight=False)
 
 
+def check_outputs(*outputs: Path | None, inputs: tuple[Path | None, ...] = ()) -> None:
+    """Raise before any work where a file could not be written, or would replace what a command reads or another that it
+    writes.
+
+    Args:
+        outputs: the files to leave; None for those that nobody asked for.
+        inputs: the files and folders that are read; None likewise.
+
+    Raises:
+        ValueError: one would replace a file that is still needed.
+        OSError: one cannot be written.
+    """
+    from vbmem.files import check_writable
+
+    asked = [path for path in outputs if path is not None]
+    for path in asked:
+        check_writable(path)
+        if any(_is_of(path.resolve(), given.resolve()) for given in inputs if given is not None):
+            raise ValueError(f"{path} is read by this command, and would be replaced; name another file to write")
+    if len({path.resolve() for path in asked}) < len(asked):
+        raise ValueError(f"{asked[0]} is named twice, and one would replace the other; name two files")
+
+
+def _is_of(path: Path, given: Path) -> bool:
+    """Whether a file is what is given, or one of the pictures or codes in such a folder."""
+    from vbmem.data.code_files import holds_codes
+    from vbmem.data.decoding import is_picture_name
+
+    if path == given:
+        return True
+    return path.is_file() and given in path.parents and (holds_codes(path) or is_picture_name(path.relative_to(given)))
+
+
 def print_json(value: Any) -> None:
     print(dumps(value, indent=1))
 

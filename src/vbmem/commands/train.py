@@ -1,5 +1,6 @@
 """Training: the presets there are, and a run of one of them."""
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from vbmem.commands.devices import Device, pick_device
 from vbmem.commands.output import console, say, show
 from vbmem.commands.processes import is_first, own_device, torchrun_group
 from vbmem.commands.trained_on import data_of
+from vbmem.errors import TrainingError
 from vbmem.paper.presets import PRESETS, get_preset
 from vbmem.train.settings import PaintingConfig, RunConfig
 
@@ -60,7 +62,13 @@ def train(options: Annotated[TrainOptions, tyro.conf.arg(name="", constructor=An
         best = _run(Trainer(config, images, run_dir, its_device, resume=resume, console=console, group=group))
         if not is_first(group):
             return
-    say(f"best validation bound {best:.2f} nats a frame; evaluate it with  vbmem evaluate {run_dir}")
+    if not math.isfinite(best):
+        raise TrainingError(
+            f"no epoch had a finite bound on the validation part, so {run_dir} holds no model; start again in another "
+            "directory with a lower learning rate"
+        )
+    where = " --split valid" if images.x_test is None else ""
+    say(f"best validation bound {best:.2f} nats a frame; evaluate it with  vbmem evaluate {run_dir}{where}")
 
 
 def train_preset(name: str, arguments: list[str]) -> None:
@@ -114,9 +122,13 @@ def train_decoder(
 
 
 def _check_new(run_dir: Path, resume: bool, option: str) -> None:
-    """Raise ValueError if a run is there that is not to be resumed; `option` names the directory."""
-    if _checkpoint(run_dir).exists() and not resume:
+    """Raise ValueError if a run is there that is not to be resumed, or a model; `option` names the directory."""
+    if resume:
+        return
+    if _checkpoint(run_dir).exists():
         raise ValueError(f"{run_dir} holds a run already; add --resume to go on, or choose another {option}")
+    if (run_dir / "model.safetensors").exists():
+        raise ValueError(f"{run_dir} holds a model, which would be lost; choose another {option}")
 
 
 def _load(

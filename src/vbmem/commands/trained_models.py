@@ -177,13 +177,13 @@ def export(
     import torch
 
     from vbmem.models.card import HUB
-    from vbmem.models.directory import rounded, save_model
+    from vbmem.models.directory import check_replaceable, rounded, save_model
     from vbmem.pretrained.hub import upload
 
     if out is None and push is None:
         raise ValueError("give --out DIRECTORY, --push USER/NAME, or both: where the model is to be saved")
-    if out is not None and (out / "last.safetensors").exists():
-        raise ValueError(f"{out} is the directory of a run, whose config.json would be lost; choose another")
+    if out is not None:
+        check_replaceable(out)
     dtype = torch.float16 if half else torch.float32
     # A reference memory belongs to the very weights that are saved.
     saved = _referenced(rounded(pretrained.load_network(run), dtype), reference, data_dir)

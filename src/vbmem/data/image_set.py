@@ -70,7 +70,7 @@ class ImageSet:
             raise DataError(f"{self.name}: there is no part {part!r}; choose train, valid or test")
         if part == "test":
             if self.x_test is None:
-                raise DataError(f"{self.name} has no test images; use the parts train and valid")
+                raise DataError(f"{self.name} has no test images; use the part valid (--split valid) or train")
             return self.x_test, self.y_test
         if by_label and self.x_valid is not None:
             return (self.x_train, self.y_train) if part == "train" else (self.x_valid, self.y_valid)

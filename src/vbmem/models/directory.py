@@ -38,7 +38,8 @@ from vbmem.nets import CrispDecoder, FrameFormat
 FORMAT, VERSION = "vbmem.checked-model", 3
 WEIGHTS_FORMAT, PREFIX = "vbmem.checked-weights", "network: "  # every tensor's name begins with the prefix
 SETTINGS, WEIGHTS, REFERENCE = "config.json", "model.safetensors", "reference.safetensors"
-DECODER = "decoder.safetensors"
+DECODER, CARD = "decoder.safetensors", "README.md"
+CHECKPOINT = "last.safetensors"  # of a training run, where it goes on
 SAVE_AGAIN = "save or download the model again"
 
 
@@ -160,6 +161,21 @@ def _build(directory: Path, values: dict[str, Any], most_blocks: int | None = No
         raise ModelError(f"{directory / SETTINGS} describes no model this vbmem can build: {reason}") from error
 
 
+def check_replaceable(directory: Path) -> None:
+    """Raise ModelError where saving a model would lose more than an earlier model: a run, or somebody's files."""
+    if (directory / CHECKPOINT).exists():
+        raise ModelError(f"{directory} is the directory of a run, whose config.json would be lost; choose another")
+    names = (SETTINGS, WEIGHTS, DECODER, REFERENCE, CARD)
+    if not (there := [name for name in names if (directory / name).exists()]):
+        return
+    try:
+        _read_config(directory)
+    except ModelError as error:
+        raise ModelError(
+            f"{directory} is no model directory, and its {', '.join(there)} would be lost; choose another"
+        ) from error
+
+
 def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
     """Write a model directory with its card, its reference memory and its crisp decoder, to keep or to give away.
 
@@ -181,9 +197,7 @@ def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch
         (directory / REFERENCE).unlink(missing_ok=True)
     else:
         saved.reference.save(directory / REFERENCE, private=False)  # whoever may use the model needs it
-    write_atomically(
-        directory / "README.md", render_card(saved.name, saved.network, saved.card).encode(errors="replace")
-    )
+    write_atomically(directory / CARD, render_card(saved.name, saved.network, saved.card).encode(errors="replace"))
 
 
 def rounded(saved: SavedModel, dtype: torch.dtype) -> SavedModel:

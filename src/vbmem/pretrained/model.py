@@ -14,7 +14,7 @@ from vbmem.memory.starting import Start
 from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import ChosenBy, WrittenMemory
 from vbmem.models.card import HUB
-from vbmem.models.directory import digest, save_model
+from vbmem.models.directory import check_replaceable, digest, save_model
 from vbmem.models.settings import PAINT_STEPS, READS
 from vbmem.nets import CodePosterior
 from vbmem.pretrained.coding import CodingModel
@@ -296,7 +296,12 @@ class Model(CodingModel):
         return torch.cat(scores)
 
     def save(self, directory: str | Path) -> None:
-        """Save as a model directory, which `vbmem.load` reads."""
+        """Save as a model directory, which `vbmem.load` reads.
+
+        Raises:
+            ModelError: the directory is a run's, or holds files of that name which are not a model's.
+        """
+        check_replaceable(Path(directory))
         sizes = {size: value for size, value in self.memory.config().items() if size in ("rows", "clusters")}
         save_model(replace(self, sizes=sizes), Path(directory))
 

@@ -16,7 +16,7 @@ from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
 from vbmem.files import PARTIAL, reading
 from vbmem.models.base import EpisodicModel
-from vbmem.models.directory import write_weights
+from vbmem.models.directory import CHECKPOINT, write_weights
 from vbmem.models.trainable import Trainable
 from vbmem.train.batch_norm import FreshStatistics, share_batch_norm
 from vbmem.train.checkpoint import Progress, Tensors, load_checkpoint, random_tensors, restore_random, save_checkpoint
@@ -29,7 +29,6 @@ from vbmem.train.runs import make_model, make_source, read_run, write_run
 from vbmem.train.settings import RunConfig
 from vbmem.train.step import TrainingStep
 
-CHECKPOINT = "last.safetensors"
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
 SAVE_EVERY = 60.0  # seconds a crash may cost
 BAD_STEPS_IN_A_ROW = 20
