@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import resource
 import socket
@@ -262,3 +263,8 @@ def test_json_is_written_whole_and_ends_with_a_newline(tmp_path):
         write_json(tmp_path / "new" / "numbers.json", {"a": object()})
     assert names(tmp_path / "new") == ["numbers.json"]
     assert (tmp_path / "new" / "numbers.json").read_text() == text
+
+
+def test_json_has_null_for_what_is_no_number(tmp_path):
+    write_json(tmp_path / "a.json", {"a": [math.nan, 1.5], "b": {"c": (math.inf, 2)}, "d": "nan"})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": [None, 1.5], "b": {"c": [None, 2]}, "d": "nan"}

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import secrets
 import stat
@@ -107,9 +108,18 @@ def data_url(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{b64encode(content).decode()}"
 
 
+def as_json(value: Any) -> Any:
+    """The same with null in the place of NaN and infinity, which JSON has not."""
+    if isinstance(value, dict):
+        return {name: as_json(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a whole JSON file or nothing."""
-    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
+    write_atomically(path, (json.dumps(as_json(value), indent=1) + "\n").encode())
 
 
 def write_checked_json(path: Path, values: dict[str, Any]) -> None:

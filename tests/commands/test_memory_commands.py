@@ -429,6 +429,16 @@ def test_saving_never_overwrites_a_run(run_dir):
     assert (run_dir / "config.json").read_bytes() == before
 
 
+def test_codes_beside_pictures_and_tables_of_numbers_are_not_passed_over_in_silence(pictures, tmp_path, capsys):
+    (tmp_path / "a.png").write_bytes((pictures / "01.png").read_bytes())
+    np.save(tmp_path / "codes.npy", np.zeros((5, 3), np.float32))
+    run("write", tmp_path, "-o", tmp_path / "a.memory")
+    assert "holds pictures, which are written, and 1 file of codes, which are not" in capsys.readouterr().err
+    (table := tmp_path / "codes.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(ValueError, match=r"is no picture, and codes are read from \.npy, \.safetensors, \.parquet"):
+        run("write", table, "-o", tmp_path / "b.memory")
+
+
 def test_nothing_that_is_read_is_replaced(pictures, tmp_path):
     (folder := tmp_path / "mine").mkdir()
     (picture := folder / "a.png").write_bytes((pictures / "01.png").read_bytes())

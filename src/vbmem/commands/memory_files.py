@@ -14,7 +14,7 @@ import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
-from vbmem.commands.output import check_outputs, print_json, save_csv, save_numbers, say, show
+from vbmem.commands.output import check_outputs, print_json, save_csv, save_numbers, say, show, warn
 from vbmem.errors import NumericalError
 from vbmem.models.settings import PAINT_STEPS, READS, Start
 from vbmem.tables import counted, file_size
@@ -29,6 +29,7 @@ Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 
 DEFAULT_MODEL = "cifar10-mixture"
 SHOWN = 64  # pixels, to which smaller pictures are enlarged
+TABLES = (".csv", ".tsv", ".txt", ".json", ".npz", ".xlsx")  # of numbers, that are not read as codes
 LARGEST_SHEET = 2**27  # pixels; viewers refuse pictures that are much larger
 
 
@@ -60,7 +61,7 @@ def write(
         json: print JSON instead of sentences.
         seed: seed of the random start of the write.
     """
-    from vbmem.data.code_files import holds_codes
+    from vbmem.data.code_files import OPENERS, code_files, holds_codes
     from vbmem.pretrained.timing import timed_write
 
     check_outputs(out, inputs=(images,))
@@ -70,6 +71,12 @@ def write(
         if model != DEFAULT_MODEL:
             raise ValueError(f"{images} holds codes, which no model encodes; leave out --model")
         return write_codes(images, out, clusters, start, json, seed)
+    if images.suffix.lower() in TABLES and images.is_file():
+        raise ValueError(
+            f"{images} is no picture, and codes are read from {', '.join(OPENERS)}; save it as one of these"
+        )
+    if images.is_dir() and (codes := code_files(images)):
+        warn(f"{images} holds pictures, which are written, and {counted(len(codes), 'files')} of codes, which are not")
     generator, loaded = seeded(seed), vbmem.load(model)
     if clusters is not None:
         loaded = loaded.resize(clusters=clusters)

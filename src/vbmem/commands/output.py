@@ -62,7 +62,9 @@ def _is_of(path: Path, given: Path) -> bool:
 
 
 def print_json(value: Any) -> None:
-    print(dumps(value, indent=1))
+    from vbmem.files import as_json
+
+    print(dumps(as_json(value), indent=1))
 
 
 def show(rows: list[dict[str, Any]], json: bool) -> None:

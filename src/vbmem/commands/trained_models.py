@@ -243,7 +243,8 @@ def _card_facts(path: Path | None, command: str, facts: Callable[[Any], dict[str
 
 def _evaluated(result: Any) -> dict[str, str]:
     """The bound, for a card, from what `vbmem evaluate` printed."""
-    return {BOUND.format(split=result["split"]): f"{result['elbo_per_frame']:.1f} +- {result['standard_error']:.1f}"}
+    bound, error = f"{result['elbo_per_frame']:.1f}", result["standard_error"]  # None: of a single episode
+    return {BOUND.format(split=result["split"]): bound if error is None else f"{bound} +- {error:.1f}"}
 
 
 def _measured(result: Any) -> dict[str, str]:

@@ -117,7 +117,7 @@ class CodeFiles(CheckedChunks):
 def holds_codes(path: Path) -> bool:
     """Whether it is a file of codes, or a directory with such files and without pictures, by their names."""
     if path.is_dir():
-        return bool(_code_files(path)) and not picture_names(path)
+        return bool(code_files(path)) and not picture_names(path)
     return path.suffix.lower() in OPENERS
 
 
@@ -134,7 +134,7 @@ def open_codes(path: Path) -> CodeFiles:
     Raises:
         DataError: there are no codes, not even a row, or they are no floating-point numbers [T, C].
     """
-    paths = _code_files(path) if path.is_dir() else [path]
+    paths = code_files(path) if path.is_dir() else [path]
     if not paths or not holds_codes(paths[0]):
         raise DataError(f"{path} holds no codes; expected files that end in {', '.join(OPENERS)}")
     codes = CodeFiles([_opened(file) for file in paths])
@@ -143,7 +143,8 @@ def open_codes(path: Path) -> CodeFiles:
     return codes
 
 
-def _code_files(directory: Path) -> list[Path]:
+def code_files(directory: Path) -> list[Path]:
+    """The files of codes in a directory, by their names."""
     return sorted(path for path in directory.iterdir() if path.suffix.lower() in OPENERS and path.name[0] != ".")
 
 

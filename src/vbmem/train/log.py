@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vbmem.files import write_atomically
+from vbmem.files import as_json, write_atomically
 
 
 class RunLog:
@@ -27,7 +27,7 @@ class RunLog:
             self._board = SummaryWriter(str(run_dir / "tensorboard"))
 
     def event(self, kind: str, epoch: int, **values: Any) -> None:
-        line = json.dumps(_as_json({"event": kind, "epoch": epoch, **values}), allow_nan=False)
+        line = json.dumps(as_json({"event": kind, "epoch": epoch, **values}), allow_nan=False)
         try:
             with self.path.open("a") as file:
                 file.write(f"{line}\n")
@@ -42,13 +42,6 @@ class RunLog:
     def close(self) -> None:
         if self._board is not None:
             self._board.close()
-
-
-def _as_json(value: Any) -> Any:
-    """With null in the place of NaN and infinity, which JSON has not."""
-    if isinstance(value, dict):
-        return {name: _as_json(part) for name, part in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _epoch_of(line: str) -> float:
