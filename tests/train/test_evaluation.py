@@ -56,9 +56,9 @@ def test_one_pass_shows_every_picture_once(monkeypatch):
     shown = []
     original = EpisodeSource.frames
 
-    def noted(source, indices):
+    def noted(source, indices, generator):
         shown.append(indices)
-        return original(source, indices)
+        return original(source, indices, generator)
 
     monkeypatch.setattr(EpisodeSource, "frames", noted)
     evaluation = Evaluation(evaluation.model, evaluation.source)
@@ -298,3 +298,14 @@ def test_the_parts_are_those_that_the_model_was_trained_with_whatever_episodes_i
         for data, trained_on in [(by_label, None), (DATA, by_label), (DATA, None)]
     ]
     assert [len(source.images) for source in sources] == [40, 40, len(plain.x_train) // 10]
+
+
+def test_all_models_are_evaluated_on_the_same_views():
+    seen: dict[str, list[torch.Tensor]] = {}
+    data = replace(DATA, episodes="views", sources_per_episode=2)
+    for name in ("vae", "mixture"):
+        network = make_model(replace(tiny_run(MODELS[name]), data=data), squares(), CPU)
+        network.register_forward_pre_hook(lambda _, inputs, name=name: seen.setdefault(name, []).append(inputs[0]))
+        evaluate(network, data, squares(), "train", seed=0)
+    assert len(seen["vae"]) > 1
+    assert all(torch.equal(one, other) for one, other in zip(seen["vae"], seen["mixture"], strict=True))

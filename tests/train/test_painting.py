@@ -14,7 +14,7 @@ import vbmem
 from tiny import DATA, squares, tiny_network
 from train.runs import assert_same_remains, log_lines
 from train.test_resume import stop_after
-from vbmem.errors import CheckpointError, ModelError
+from vbmem.errors import CheckpointError, DataError, ModelError
 from vbmem.files import read_tensors
 from vbmem.models import CrispConfig, SavedModel, fingerprint, load_model, save_model
 from vbmem.models.directory import digest
@@ -199,6 +199,11 @@ def test_a_model_without_codes_or_data_is_refused(tmp_path):
 def test_more_sizes_of_memories_than_episodes_are_refused(tmp_path):
     with pytest.raises(ValueError, match="memories of 3 sizes need as many episodes in a batch, and 8 frames are 2"):
         trainer(tmp_path, replace(CONFIG, clusters=(2, 3, 4)))
+
+
+def test_more_frames_in_a_batch_than_there_are_pictures_are_refused_in_its_own_words(tmp_path):
+    with pytest.raises(DataError, match=r"a batch of 4000 frames needs .* lower batch_frames \(--batch-frames\)"):
+        trainer(tmp_path, replace(CONFIG, batch_frames=4000))
 
 
 def test_settings_that_make_no_sense_are_refused():

@@ -243,8 +243,9 @@ class WrittenMemory:
 
         They are addressed as they were when they were written, and what they added is taken out. That is exact for
         frames of the last write or update; those of an earlier one are addressed as they would be now, and no cluster
-        gives away more than it holds. No guarantee of privacy: the frames had their part in where the clusters of all
-        others lie.
+        gives away more than it holds. Which frames were written is not known here: given others, or the same ones
+        again, something else is taken out, and what is left makes no sense. No guarantee of privacy: the frames had
+        their part in where the clusters of all others lie.
         """
         _check_episode(codes, self.empty)
         if len(codes) >= self.frames:

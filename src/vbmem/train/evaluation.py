@@ -174,6 +174,9 @@ class Evaluation:
     def __init__(self, model: Trainable, source: EpisodeSource, *, graph: bool = True) -> None:
         self.model, self.source = model, source
         self._reports: dict[str, Tensor] = {}
+        # Of views, so that all models are shown the same ones, whatever they draw themselves; a graph has its own.
+        alike = not graph and source.data.episodes == "views"
+        self._views = torch.Generator(source.images.device) if alike else None
         self._run = graphed(self._step, source) if graph and not model.waits else self._step
 
     @torch.no_grad()
@@ -186,6 +189,8 @@ class Evaluation:
         """
         self.model.eval()
         batches: list[Tensor] = []
+        if self._views is not None:
+            self._views.manual_seed(self.source.seed)
         # Compiling the networks once more, for evaluation, would take longer than it saves.
         with torch.compiler.set_stance("force_eager"):
             for indices in self.source.epoch_indices(0).to(self.source.images.device):
@@ -202,4 +207,4 @@ class Evaluation:
         return result
 
     def _step(self, indices: Tensor) -> None:
-        self._reports = self.model(self.source.frames(indices)).per_frame()
+        self._reports = self.model(self.source.frames(indices, self._views)).per_frame()

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from vbmem.data.image_set import ImageSet
-from vbmem.errors import CheckpointError, ModelError
+from vbmem.data.settings import DataConfig, Part
+from vbmem.errors import CheckpointError, DataError, ModelError
 from vbmem.files import reading
 from vbmem.models.base import CodedModel
 from vbmem.models.directory import (
@@ -31,6 +32,8 @@ from vbmem.nets import CrispDecoder
 from vbmem.train.codes import CodesToCome
 from vbmem.train.loop import Trainer
 from vbmem.train.settings import PaintingConfig
+
+PARTS: tuple[Part, ...] = ("train", "valid")  # that training needs
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,17 @@ class Painting(Trainable):
         self.decoder.shortcuts.compile(fullgraph=True, dynamic=False)
 
 
+def _check_enough(data: DataConfig, images: ImageSet) -> None:
+    """Raise DataError where the pictures do not fill a batch, in the words of who chooses its frames, not episodes."""
+    by_label, frames = data.episodes == "by-label", data.batch_size * data.episode_length
+    fewest = min(len(images.split(part, by_label=by_label)[0]) for part in PARTS)
+    if fewest < frames and data.episodes in ("shuffled", "by-label"):  # others show the same few pictures again
+        raise DataError(
+            f"a batch of {frames} frames needs as many pictures, and {images.name} has {fewest} to train or validate "
+            "on; lower batch_frames (--batch-frames)"
+        )
+
+
 class DecoderTrainer(Trainer):
     """Trains a crisp decoder over a frozen model.
 
@@ -136,6 +150,7 @@ class DecoderTrainer(Trainer):
         self.painting, self.saved = painting, saved
         device = next(saved.network.parameters()).device
         config = painting.run(saved.data, saved.network.config)
+        _check_enough(config.data, images)
         super().__init__(config, images, run_dir, device, resume=resume, console=console, group=group)
 
     def _make(self, images: ImageSet) -> Trainable:
