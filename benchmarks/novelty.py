@@ -174,9 +174,8 @@ def measure(
         for detector, (known, new) in scores.items():
             truth = np.r_[np.ones(len(known)), np.zeros(len(new))]
             curve = roc_auc_score(truth, np.concatenate([known, new]))
-            found.setdefault(detector, {}).setdefault(trial.question, {}).setdefault(trial.group, []).append(
-                float(curve)
-            )
+            groups = found.setdefault(detector, {}).setdefault(trial.question, {})
+            groups.setdefault(trial.group, []).append(float(curve))
         assert memory.threshold is not None
         shares = {"known": scores["score"][0], "new": scores["score"][1], "plain": model.score_codes(memory, plain)}
         for kind, values in shares.items():

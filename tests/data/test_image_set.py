@@ -69,10 +69,10 @@ def test_episodes_by_label_take_the_official_validation_part_where_there_is_one(
         np.arange(10).repeat(2)
     )  # in no order: a cut would part their pictures
     whole: Any = ImageSet("faces", noise(20), people, x_valid=noise(6, seed=1), y_valid=np.arange(3).repeat(2) + 10)
-    parts = {part: whole.split(part, by_label=True)[1].tolist() for part in ("train", "valid")}
+    parts = {part: whole.split(part, "by-label")[1].tolist() for part in ("train", "valid")}
     assert parts == {"train": people.tolist(), "valid": [10, 10, 11, 11, 12, 12]}
     without: Any = ImageSet("faces", noise(20), people)
-    assert without.split("valid", by_label=True)[1].tolist() == people[18:].tolist()
+    assert without.split("valid", "by-label")[1].tolist() == people[18:].tolist()
 
 
 def test_test_part_is_the_official_one():

@@ -7,7 +7,7 @@ import tyro
 
 from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
-from vbmem.commands.output import console
+from vbmem.commands.output import check_outputs, console
 from vbmem.data.settings import Binarisation
 
 Jobs = Annotated[
@@ -193,11 +193,10 @@ def metrics(
         sizes: also measure over numbers of clusters and longer episodes, which takes longest.
         seed: seed of the episodes and the random draws.
     """
-    from vbmem.files import check_writable, write_json
+    from vbmem.files import write_json
     from vbmem.paper import metrics as measure
 
-    if out is not None:
-        check_writable(out)
+    check_outputs(out)
     result = measure.metrics(
         model, data_dir=data_dir, episodes=episodes, frames=frames, sizes=sizes, seed=seed, console=console
     )
@@ -254,11 +253,10 @@ def few_shot(
         seed: seed of the episodes, the trials and the random draws.
         device: where to compute; auto takes a GPU if there is one.
     """
-    from vbmem.files import check_writable, write_json
+    from vbmem.files import write_json
     from vbmem.paper import few_shot as measure
 
-    for file in filter(None, (out, picture)):
-        check_writable(file)
+    check_outputs(out, picture)
     result = measure.few_shot(
         models,
         data_dir=data_dir,

@@ -115,7 +115,7 @@ def evaluate(
     def episodes_of(part: Part) -> DataConfig:
         asked = data
         if episode_length is not None and episode_length != data.episode_length:
-            pictures, _ = images.split(part, by_label=trained_on.episodes == "by-label")
+            pictures, _ = images.split(part, trained_on.episodes)
             asked = with_episode_length(data, episode_length, len(pictures))
         return asked if batch_size is None else replace(asked, batch_size=batch_size)
 

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import numpy as np
 import numpy.typing as npt
 
-from vbmem.data.settings import Part
+from vbmem.data.settings import EpisodeKind, Part
 from vbmem.errors import DataError
 from vbmem.files import reading, whole_file
 
@@ -52,7 +52,7 @@ class ImageSet:
             if labels is not None:
                 check_labels(labels, len(images), f"{self.name}: y_{part}")
 
-    def split(self, part: Part, *, by_label: bool = False) -> tuple[Images, Labels | None]:
+    def split(self, part: Part, episodes: EpisodeKind = "shuffled") -> tuple[Images, Labels | None]:
         """Images [N, H, W, C] and labels [N] of one part, by the paper's protocol.
 
         train is the first 90 % of `x_train`, valid its last 10 %, test is `x_test`. Where the pictures of every label
@@ -62,8 +62,8 @@ class ImageSet:
 
         Args:
             part: which.
-            by_label: for episodes of one label. An official validation part is then taken where there is one, and
-                train is all of `x_train`: of the people in CelebA, a cut would leave most only one or two pictures in
+            episodes: what it is for. By label an official validation part is taken where there is one, and train is
+                all of `x_train`: of the people in CelebA, a cut would leave most only one or two pictures in
                 valid, and episodes that show these again and again.
         """
         if part not in get_args(Part):
@@ -72,7 +72,7 @@ class ImageSet:
             if self.x_test is None:
                 raise DataError(f"{self.name} has no test images; use the part valid (--split valid) or train")
             return self.x_test, self.y_test
-        if by_label and self.x_valid is not None:
+        if episodes == "by-label" and self.x_valid is not None:
             return (self.x_train, self.y_train) if part == "train" else (self.x_valid, self.y_valid)
         held_out = len(self.x_train) // 10
         if part == "valid" and held_out == 0:

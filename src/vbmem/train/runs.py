@@ -50,7 +50,7 @@ def make_source(
         trained_on: of a model that was trained on episodes of another kind, which ones: they say where the parts
             are cut. By default these.
     """
-    pictures, labels = images.split(part, by_label=(trained_on or data).episodes == "by-label")
+    pictures, labels = images.split(part, (trained_on or data).episodes)
     return EpisodeSource(pictures, data, labels, device=device, seed=seed, training=training)
 
 

@@ -123,7 +123,7 @@ def few_shot(
     images = _common_images(loaded, data_dir)
     if binarise is None:
         _check_one_way(loaded)
-    pictures, labels = images.split(split, by_label=True)
+    pictures, labels = images.split(split, "by-label")
     if labels is None:
         raise DataError(f"the pictures of {images.name} have no labels, which say what belongs together")
     characters = Characters.of(labels)
