@@ -61,7 +61,8 @@ def test_a_broken_picture_in_a_folder_is_named_or_left_out_and_counted(run, tmp_
     (folder / "24.png").write_bytes(b"no picture")
     data = ["--data.dataset", str(folder), "--data.image-size", "8", "--data.episode-length", "2"]
     train = ["train", "digits-categorical", "--run-dir", directory, *TINY, *data, "--data.batch-size", "1"]
-    for command in (train, ["evaluate", directory, "--split", "valid"]):
+    export = ["export", directory, "-o", str(tmp_path / "model"), "--reference"]
+    for command in (train, ["evaluate", directory, "--split", "valid"], export):
         code, _, err = run(*command)
         assert code == 2
         assert err.strip().endswith("or add --skip-broken")

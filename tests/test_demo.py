@@ -106,21 +106,37 @@ def test_it_fits_a_telephone_and_has_a_dark_side(page: tuple[Path, str]) -> None
     assert len(colours) == 2
 
 
-def test_a_folder_of_ones_own_makes_the_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "STEPS", 1)
-    monkeypatch.setattr(demo, "DRAWN", 1)
-    monkeypatch.setattr(demo, "ROUNDS", 1)
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three pictures, for a short demonstration."""
+    for name in ("STEPS", "DRAWN", "ROUNDS"):
+        monkeypatch.setattr(demo, name, 1)
     folder = tmp_path / "pictures"
     folder.mkdir()
     for number in range(3):
         noise = np.random.default_rng(number).integers(0, 256, (40, 50, 3), dtype=np.uint8)
         Image.fromarray(noise).save(folder / f"{number}.png")
+    return folder
+
+
+def test_a_folder_of_ones_own_makes_the_episode(folder: Path, tmp_path: Path) -> None:
     console = Console(record=True, width=200)
     path = demo.demo(tmp_path / "out", console, folder)
     assert "wrote 3 pictures" in console.export_text()
     assert "The pictures in pictures." in path.read_text()
     assert str(folder) not in path.read_text()
     assert len(pictures(path, "jpeg")) == 1  # the photograph that was not written
+
+
+def test_broken_pictures_of_that_folder_can_be_left_out(run: Any, folder: Path, tmp_path: Path) -> None:
+    (folder / "3.png").write_bytes(b"no picture")
+    command = ["demo", "--images", str(folder), "--out", str(tmp_path / "out")]
+    code, _, err = run(*command)
+    assert (code, err.strip().endswith("or add --skip-broken")) == (2, True)
+    assert not (tmp_path / "out").exists()
+    code, out, err = run(*command, "--skip-broken")
+    assert (code, "wrote 3 pictures" in out) == (0, True)
+    assert "left out 1 of 4 pictures that cannot be read: 3.png" in err
 
 
 def test_the_command_opens_the_page_where_it_is_asked_to(run: Any, tmp_path: Path, monkeypatch: Any) -> None:

@@ -56,20 +56,22 @@ class Scores:
     note: str
 
 
-def demo(out: Path, console: Console, images: Path | None = None) -> Path:
+def demo(out: Path, console: Console, images: Path | None = None, broken: list[Path] | None = None) -> Path:
     """Leave a page, index.html, and the memory it shows, demo.memory.
 
     Args:
         out: the folder for both.
         console: for what is happening.
         images: a folder of pictures to write; by default crops of a photograph that scikit-learn carries.
+        broken: a list for the names of pictures in it that cannot be read and are left out; without one, such a picture
+            is an error.
 
     Returns:
         The page.
     """
     generator = torch.Generator().manual_seed(0)
     model = vbmem.load(MODEL)
-    episode = _crops(model, WRITTEN) if images is None else to_unit(as_frames(images, model.frame), model.frame)
+    episode = _crops(model, WRITTEN) if images is None else to_unit(as_frames(images, model.frame, broken), model.frame)
     memory, _, times = timed_write(model, episode, generator)
     size, raw_size = map(file_size, (memory.nbytes, episode.numel()))  # a byte a pixel
     count = counted(len(episode), "pictures")

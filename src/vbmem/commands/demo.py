@@ -1,8 +1,10 @@
 """What there is to see without a picture of one's own: the web page and the demonstration."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from vbmem.commands import command
+from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.output import console
 
 
@@ -24,7 +26,13 @@ def app(
 
 
 @command("See")
-def demo(out: Path = Path("demo"), images: Path | None = None, open: bool = False, train: bool = False) -> None:
+def demo(
+    out: Path = Path("demo"),
+    images: Path | None = None,
+    skip_broken: SkipBroken = False,
+    open: bool = False,
+    train: bool = False,
+) -> None:
     """A page of pictures written, generated and recalled.
 
     Args:
@@ -35,7 +43,8 @@ def demo(out: Path = Path("demo"), images: Path | None = None, open: bool = Fals
     """
     from vbmem.demo import demo, train_digits
 
-    page = demo(out, console, images)
+    with nullcontext() if images is None else broken_pictures(images, skip_broken) as broken:
+        page = demo(out, console, images, broken)
     if open:
         import webbrowser
 

@@ -155,6 +155,7 @@ def export(
     metrics: Path | None = None,
     reference: bool = False,
     data_dir: Path | None = None,
+    skip_broken: SkipBroken = False,
     facts: list[str] = [],  # noqa: B006, shown as the default
 ) -> None:
     """Save the best model of a run, to keep or to give away.
@@ -186,7 +187,7 @@ def export(
         check_replaceable(out)
     dtype = torch.float16 if half else torch.float32
     # A reference memory belongs to the very weights that are saved.
-    saved = _referenced(rounded(pretrained.load_network(run), dtype), reference, data_dir)
+    saved = _referenced(rounded(pretrained.load_network(run), dtype), reference, data_dir, skip_broken)
     bound, measured = _card_facts(evaluation, "evaluate", _evaluated), _card_facts(metrics, "metrics", _measured)
     card = saved.card | bound | measured | _stated(facts)
     name = HUB + push if push is not None else name or saved.name
@@ -201,7 +202,7 @@ def export(
             say(f"pushed {name} to {upload(directory, push, private)}")
 
 
-def _referenced(saved: SavedModel, anew: bool, data_dir: Path | None) -> SavedModel:
+def _referenced(saved: SavedModel, anew: bool, data_dir: Path | None, skip_broken: bool) -> SavedModel:
     """With a reference memory of the pictures it was trained on, if it can and may have one."""
     import torch
 
@@ -227,7 +228,9 @@ def _referenced(saved: SavedModel, anew: bool, data_dir: Path | None) -> SavedMo
         if anew:
             raise DataError(f"{dataset}, on which {saved.name} was trained, is not at hand; give its place, --data-dir")
         return saved
-    images = load_images(dataset, data_dir, saved.network.frame.size, progress=False, subset=saved.data.subset)
+    with broken_pictures(dataset, skip_broken) as broken:
+        size, subset = saved.network.frame.size, saved.data.subset
+        images = load_images(dataset, data_dir, size, progress=False, subset=subset, broken=broken)
     return as_model(saved).with_reference(torch.from_numpy(images.split("train")[0]).movedim(-1, 1))
 
 
