@@ -338,6 +338,16 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(memory, pictures,
             run("score", memory, pictures, "--csv", out)
 
 
+def test_a_picture_is_not_left_under_the_name_of_another_format(memory, pictures, tmp_path):
+    for out in (tmp_path / "new.jpg", tmp_path / "new"):
+        for arguments in (["generate", memory, "-o"], ["read", memory, pictures, "-o"], ["few-shot", "--picture"]):
+            with pytest.raises(ValueError, match=f"{out} would hold a PNG picture; give it a name that ends in .png"):
+                run(*arguments, out)
+    assert not list(tmp_path.iterdir())
+    run("generate", memory, "-n", 1, "-o", tmp_path / "NEW.PNG")
+    assert words(tmp_path / "NEW.PNG", 1, 1)[1] == TITLE
+
+
 def test_names_need_not_be_utf_8(pictures, tmp_path, request):
     called = request.getfixturevalue("run")  # as from a shell
     folder = tmp_path / "any\udcff"

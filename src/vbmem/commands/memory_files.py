@@ -14,7 +14,7 @@ import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
-from vbmem.commands.output import check_outputs, print_json, save_csv, save_numbers, say, show, warn
+from vbmem.commands.output import check_outputs, check_png, print_json, save_csv, save_numbers, say, show, warn
 from vbmem.errors import NumericalError
 from vbmem.models.settings import PAINT_STEPS, READS, Start
 from vbmem.tables import counted, file_size
@@ -134,6 +134,7 @@ def generate(
     import torch
 
     check_outputs(out, inputs=(memory, own))
+    check_png(out)
     generator, (loaded, written) = seeded(seed), _open(memory, model)
     rows = written.empty.layout[0] if by_cluster else 1
     _check_sheet(count * rows, loaded.frame.size, "--count")
@@ -191,6 +192,7 @@ def read(
     from vbmem.pretrained.inputs import to_unit
 
     check_outputs(out, inputs=(memory, images))
+    check_png(out)
     generator, (loaded, written) = seeded(seed), _open(memory, model)
     found, names = _frames(images, loaded, skip_broken)
     frames = to_unit(found, loaded.frame)

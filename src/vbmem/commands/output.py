@@ -51,6 +51,12 @@ def check_outputs(*outputs: Path | None, inputs: tuple[Path | None, ...] = ()) -
         raise ValueError(f"{asked[0]} is named twice, and one would replace the other; name two files")
 
 
+def check_png(path: Path | None) -> None:
+    """Raise ValueError where a picture, which is a PNG whatever its name, would have a name that says otherwise."""
+    if path is not None and path.suffix.lower() != ".png":
+        raise ValueError(f"{path} would hold a PNG picture; give it a name that ends in .png")
+
+
 def _is_of(path: Path, given: Path) -> bool:
     """Whether a file is what is given, or one of the pictures or codes in such a folder."""
     from vbmem.data.code_files import holds_codes

@@ -7,7 +7,7 @@ import tyro
 
 from vbmem.commands import command
 from vbmem.commands.devices import Device, pick_device
-from vbmem.commands.output import check_outputs, console
+from vbmem.commands.output import check_outputs, check_png, console
 from vbmem.data.settings import Binarisation
 
 Jobs = Annotated[
@@ -257,6 +257,7 @@ def few_shot(
     from vbmem.paper import few_shot as measure
 
     check_outputs(out, picture)
+    check_png(picture)
     result = measure.few_shot(
         models,
         data_dir=data_dir,
