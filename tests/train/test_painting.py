@@ -175,8 +175,9 @@ def test_other_settings_or_another_model_cannot_go_on(finished, tmp_path):
     other = saved("mixture")
     with torch.no_grad():
         next(other.network.decoder.parameters()).add_(1)
-    for config, model in ((replace(CONFIG, learning_rate=2e-2), None), (CONFIG, other)):
-        with pytest.raises(CheckpointError, match="was trained with other settings; resume with the same ones"):
+    rate, named = replace(CONFIG, learning_rate=2e-2), f"learning_rate {CONFIG.learning_rate}, not 0.02"
+    for config, model, said in ((rate, None, named), (CONFIG, other, "the model, which had other weights")):
+        with pytest.raises(CheckpointError, match=f"other settings; resume with the same ones: {said}$"):
             trainer(tmp_path, config, model, resume=True)
 
 

@@ -26,7 +26,7 @@ from vbmem.train.lock import DirectoryLock
 from vbmem.train.log import Display, RunLog
 from vbmem.train.processes import Processes
 from vbmem.train.runs import make_model, make_source, read_run, write_run
-from vbmem.train.settings import RunConfig
+from vbmem.train.settings import RunConfig, differences
 from vbmem.train.step import TrainingStep
 
 LOOK_EVERY = 0.5  # seconds between looks at the running step, each of which waits for the device
@@ -116,9 +116,9 @@ class Trainer:
         assert isinstance(self.model, EpisodicModel)
         write_run(self.run_dir, self.config, self.model, self.progress.best)
 
-    def _has_same_settings(self) -> bool:
-        """Whether what the directory holds was trained with the settings of this run."""
-        return read_run(self.run_dir) == self.config
+    def _other_settings(self) -> list[str]:
+        """In what this run differs from that which the directory holds."""
+        return [*differences(read_run(self.run_dir), self.config)]
 
     def run(self) -> float:
         """Train to the end; the best validation bound per frame of the last stage."""
@@ -301,8 +301,10 @@ class Trainer:
     def _restore(self) -> None:
         path, pictures = self.run_dir / CHECKPOINT, self.progress.pictures
         groups, self.progress = load_checkpoint(path, self.device)
-        if not self._has_same_settings():
-            raise CheckpointError(f"{self.run_dir} was trained with other settings; resume with the same ones")
+        if others := self._other_settings():
+            raise CheckpointError(
+                f"{self.run_dir} was trained with other settings; resume with the same ones: {'; '.join(others)}"
+            )
         with reading(path, CheckpointError, "a checkpoint of this model", "begin a new run"):
             self.model.load_state_dict(groups["model"])
         if self.progress.pictures != pictures:

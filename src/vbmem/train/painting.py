@@ -31,7 +31,7 @@ from vbmem.models.trainable import Trainable
 from vbmem.nets import CrispDecoder
 from vbmem.train.codes import CodesToCome
 from vbmem.train.loop import Trainer
-from vbmem.train.settings import PaintingConfig
+from vbmem.train.settings import PaintingConfig, differences
 
 PARTS: tuple[Part, ...] = ("train", "valid")  # that training needs
 
@@ -181,9 +181,10 @@ class DecoderTrainer(Trainer):
             named = replace(named, painter=decoder, card=named.card | fact)
         write_settings(self.run_dir, named, painting=asdict(self.painting))
 
-    def _has_same_settings(self) -> bool:
+    def _other_settings(self) -> list[str]:
         values = read_settings(self.run_dir)
         with reading(self.run_dir / SETTINGS, CheckpointError, "the settings of a decoder's run", "begin a new run"):
             painting = from_dict(PaintingConfig, values["painting"])
         same_model = digest(read_weights(self.run_dir)) == digest(self.saved.network.state_dict())
-        return same_model and painting == self.painting
+        others = [*differences(painting, self.painting)]
+        return others if same_model else ["the model, which had other weights", *others]

@@ -1,7 +1,9 @@
 """What a training run is, as frozen dataclasses: the command line is generated from them, a preset is one of them."""
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import zip_longest
+from typing import Any, Literal
 
 from vbmem.data.settings import Augmentation
 from vbmem.data.settings import DataConfig as DataConfig
@@ -127,3 +129,21 @@ class PaintingConfig:
             averaging=self.averaging,
             seed=self.seed,
         )
+
+
+def differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
+    """In what settings differ: each by its name, such as stages.0.epochs, with both values."""
+    inside: dict[str, tuple[Any, Any]] = {}
+    if is_dataclass(then) and type(then) is type(now):
+        inside = {field.name: (getattr(then, field.name), getattr(now, field.name)) for field in fields(then)}
+    elif isinstance(then, tuple) and any(map(is_dataclass, then)):
+        inside = {str(number): pair for number, pair in enumerate(zip_longest(then, now))}
+    for part, pair in inside.items():
+        yield from differences(*pair, f"{name}.{part}" if name else part)
+    if not inside and then != now:
+        yield f"{name} {_shown(then)}, not {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    """Settings within settings by their kind alone: all of them would be many."""
+    return type(value).__name__ if is_dataclass(value) else repr(value)
