@@ -27,6 +27,14 @@ def test_a_bad_value_is_one_sentence_and_a_failing_exit(run, option) -> None:
     assert "must be at least 1" in err
 
 
+@pytest.mark.parametrize("option", ["code-size", "filters", "clusters", "iterations"])
+def test_a_size_that_must_be_positive_is_refused_in_one_sentence(run, option, tmp_path: Path) -> None:
+    code, _, err = run("train", "digits-mixture", "--run-dir", str(tmp_path / "run"), f"--model.{option}", "0")
+    assert code == 2
+    assert f"{option.replace('-', '_')} must be at least 1, got 0" in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_unwritable_directory_is_reported(run) -> None:
     code, _, err = run("figure2", "--out", "/proc/nowhere", "--rows", "8", "--code-sizes", "50")
     assert code == 2

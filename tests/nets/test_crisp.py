@@ -94,8 +94,9 @@ def test_what_it_cannot_do_is_said_in_a_sentence():
         decoder.paint(torch.randn(2, 3), 1, decoder.noise(2), torch.rand(2, 1, 8, 8))
     with pytest.raises(ValueError, match="sees mean pictures; give those of the codes"):
         CrispDecoder(frame, 3, **TINY, sees_mean=True).errors(torch.rand(2, 1, 8, 8), torch.randn(2, 3))
-    with pytest.raises(ValueError, match="width must be a multiple of 4, got 6"):
-        CrispDecoder(frame, 3, width=6)
+    for width in (0, 6):
+        with pytest.raises(ValueError, match=f"width must be a positive multiple of 4, got {width}"):
+            CrispDecoder(frame, 3, width=width)
     with pytest.raises(ValueError, match="blocks must be at least 1, got 0"):
         CrispDecoder(frame, 3, blocks=0)
     with pytest.raises(ModelError, match="no networks of a crisp decoder 'mine'; known are unet"):

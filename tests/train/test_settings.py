@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 
@@ -128,7 +129,11 @@ def test_an_unknown_kind_of_model_is_refused():
         lambda: RunConfig(copies=0),
         lambda: RunConfig(patience=0),
         lambda: RunConfig(clip=0.0),
-        lambda: MemoryConfig(gradient_iterations=0),
+        *(
+            partial(from_dict, ModelConfig, {"kind": kind, name: 0})
+            for kind, settings in ModelConfig.kinds.items()
+            for name in settings.sizes
+        ),
         lambda: MemoryConfig(written_share=0.0),
         lambda: RunConfig(averaging=1.0),
     ],

@@ -30,6 +30,8 @@ class ModelConfig:
     """Where its class is, `module:class`. Called with the settings and the format of frames, it makes a model."""
     kinds: ClassVar[dict[str, type[ModelConfig]]] = {}
     """Every kind of model there is."""
+    sizes: ClassVar[tuple[str, ...]] = ("code_size", "filters")
+    """Settings that are numbers of something, at least 1; or None, for a default."""
 
     code_size: int = 200
     """Numbers in the code of a frame."""
@@ -44,6 +46,11 @@ class ModelConfig:
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
             ModelConfig.kinds[cls.kind] = cls
+
+    def __post_init__(self) -> None:
+        for name in self.sizes:
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
 
     def build(self, frame: FrameFormat) -> EpisodicModel:
         """An untrained model over frames of this format."""
@@ -64,6 +71,7 @@ class StatisticianConfig(ModelConfig):
 
     kind: ClassVar[str] = "statistician"
     model: ClassVar[str] = "vbmem.models.statistician:NeuralStatistician"
+    sizes: ClassVar[tuple[str, ...]] = (*ModelConfig.sizes, "context_size")
 
     context_size: int = 6400
     """Numbers in the context of an episode."""
@@ -75,6 +83,7 @@ class DKMConfig(ModelConfig):
 
     kind: ClassVar[str] = "dkm"
     model: ClassVar[str] = "vbmem.models.dkm:DKM"
+    sizes: ClassVar[tuple[str, ...]] = (*ModelConfig.sizes, "rows")
 
     rows: int = 32
     """Rows of the memory."""
@@ -90,6 +99,13 @@ class MemoryConfig(ModelConfig):
 
     kind: ClassVar[str] = "memory"
     model: ClassVar[str] = "vbmem.models.memory_model:MemoryModel"
+    sizes: ClassVar[tuple[str, ...]] = (
+        *ModelConfig.sizes,
+        "clusters",
+        "partitions",
+        "iterations",
+        "gradient_iterations",
+    )
 
     memory: MemoryKind = "mixture"
     """The kind of memory."""
@@ -138,6 +154,7 @@ class MemoryConfig(ModelConfig):
     in common, as on shuffled CIFAR-10, this tends to switch the memory off."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, kinds in (("memory", MemoryKind), ("objective", Objective), ("own_prior", OwnPrior)):
             if (value := getattr(self, name)) not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, not {value!r}")
@@ -155,8 +172,6 @@ class MemoryConfig(ModelConfig):
             raise ValueError(f"a {self.memory} memory has no locations, and so no loc_var; leave it out")
         if not 0 < self.written_share <= 1:
             raise ValueError(f"written_share must lie above 0 and not above 1, got {self.written_share}")
-        if self.gradient_iterations is not None and self.gradient_iterations < 1:
-            raise ValueError(f"gradient_iterations must be at least 1, got {self.gradient_iterations}")
 
     def build(self, frame: FrameFormat) -> EpisodicModel:
         """An untrained model over frames of this format; where nothing of a code is written, a VAE."""

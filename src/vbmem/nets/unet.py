@@ -40,7 +40,7 @@ class UNet(nn.Module):
         super().__init__()
         check_frame(frame)
         if width < 4 or width % 4:
-            raise ValueError(f"width must be a multiple of 4, got {width}")
+            raise ValueError(f"width must be a positive multiple of 4, got {width}")
         if blocks < 1:
             raise ValueError(f"blocks must be at least 1, got {blocks}")
         sides = feature_sides(frame.size)
