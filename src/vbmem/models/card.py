@@ -18,7 +18,7 @@ def render_card(name: str, network: EpisodicModel, card: dict[str, Any]) -> str:
     settings = network.config
     facts = {
         "title": name.removeprefix(HUB),
-        "quoted_name": dumps(name),
+        "source": dumps(name if name.startswith(HUB) else "path/to/this/directory"),
         "license": dumps(card["license"]) if "license" in card else None,
         "kind": "vae" if isinstance(network, VAE) else getattr(settings, "memory", settings.kind),
         "size": network.frame.size,
