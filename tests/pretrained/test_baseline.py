@@ -80,6 +80,11 @@ def test_a_model_that_is_neither_has_networks_only(monkeypatch, load):
         load("other")
 
 
+def test_it_prints_in_a_line_what_it_is():
+    model = vbmem.load_baseline("cifar10-vae")
+    assert repr(model) == f"<Baseline 'cifar10-vae': {model.network.config}, {model.frame}, 669,590 parameters>"
+
+
 def test_the_shipped_vae_reconstructs_photographs(china):
     model = vbmem.load_baseline("cifar10-vae")
     pictures = torch.from_numpy(china).movedim(-1, 1)

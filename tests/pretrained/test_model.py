@@ -27,6 +27,15 @@ def memory(model):
     return model.write(waves(20, 8), generator=seeded())
 
 
+def test_a_model_and_a_memory_print_in_a_line_what_they_are(model, memory):
+    parameters = sum(weights.numel() for weights in model.network.parameters())
+    frame = "FrameFormat(size=8, channels=3, likelihood='gaussian')"
+    assert repr(model) == f"<Model {model.name!r}: {model.memory!r}, {frame}, {parameters:,} parameters>"
+    facts = f"{model.memory!r}, {memory.nbytes:,} bytes"
+    assert repr(memory) == f"<WrittenMemory of 20 frames: {facts}, written by {model.name!r}>"
+    assert repr(replace(memory, model="")) == f"<WrittenMemory of 20 frames: {facts}>"
+
+
 # --- Shapes and gradients -------------------------------------------------------------------------------------------
 
 

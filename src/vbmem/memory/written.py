@@ -114,6 +114,10 @@ class WrittenMemory:
         sums, choice, frames = known_of_stream(memory, state, stream)
         return cls(memory, state, choice, frames, model, fingerprint, sums.to(state.row_mean.dtype))
 
+    def __repr__(self) -> str:
+        writer = f", written by {self.model!r}" if self.model else ""
+        return f"<WrittenMemory of {self.frames} frames: {self.empty!r}, {self.nbytes:,} bytes{writer}>"
+
     @property
     def usage(self) -> Tensor:
         """How many frames each cluster holds, [H]; of the tree, [G, H]."""

@@ -12,7 +12,7 @@ from vbmem.pretrained.inputs import Pictures, as_frames
 from vbmem.pretrained.picture_model import PictureModel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Baseline(PictureModel):
     """A trained VAE, Neural Statistician or Dynamic Kanerva Machine. They keep no memory, so that an episode is given
     with every call. Nothing here needs or keeps gradients.

@@ -14,7 +14,7 @@ from vbmem.pretrained.inputs import Pictures, as_frames
 from vbmem.pretrained.picture_model import PictureModel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CodingModel(PictureModel):
     """Networks whose codes, [.., C], have a content, which can be written into memory, and maybe a part of their own:
     the last `own_size` numbers."""

@@ -31,7 +31,7 @@ from vbmem.pretrained.picture_model import LONG
 from vbmem.progress import track
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model(CodingModel):
     """Networks and the memory they were trained with. Nothing here needs or keeps gradients.
 
@@ -42,6 +42,10 @@ class Model(CodingModel):
     _: KW_ONLY
     memory: VariationalMemory
     """Empty; what `write` fills."""
+
+    @property
+    def _kind(self) -> VariationalMemory:
+        return self.memory
 
     def resize(self, **sizes: int) -> Self:
         """The same networks over a memory of other sizes, for example `resize(clusters=100)`; nothing is retrained."""

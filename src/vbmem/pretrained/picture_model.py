@@ -19,9 +19,18 @@ PIXELS, PIXELS_ON_GPU = 2**14, 2**18
 LONG = 2048  # frames from which on a call shows how far it is
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PictureModel(SavedModel):
     """Networks that take pictures, of which what comes back is float in [0, 1], on the model's device."""
+
+    def __repr__(self) -> str:
+        parameters = sum(weights.numel() for weights in self.network.parameters())
+        return f"<{type(self).__name__} {self.name!r}: {self._kind!r}, {self.frame}, {parameters:,} parameters>"
+
+    @property
+    def _kind(self) -> object:
+        """What says which kind of model it is, and of which sizes."""
+        return self.network.config
 
     @property
     def frame(self) -> FrameFormat:
