@@ -18,7 +18,9 @@ def read(file: str) -> Any:
 
 
 def spread(found: dict[str, Any], form: str = ".1f") -> str:
-    return f"{found['mean']:{form}} ± {found['std']:.1f}"
+    from vbmem.paper.training import as_text
+
+    return as_text(found, form)
 
 
 def ratios(file: str) -> Iterator[tuple[str, float, float, str]]:

@@ -69,8 +69,9 @@ class TestSummary:
         (row,) = summary["celeba"]
         assert (row["as_in_paper"]["mean"], row["ours"]["mean"]) == (1.0, 2.0)
 
-    def test_one_seed_has_no_spread(self):
-        assert table1.summarise([made_up_run("celeba-statistician", 0)])["celeba"][0]["ours"]["std"] == 0.0
+    def test_one_seed_has_no_spread(self, tmp_path, trained):
+        assert table1.summarise([made_up_run("celeba-statistician", 0)])["celeba"][0]["ours"]["std"] is None
+        assert "1000.0 (1)" in make_table(tmp_path)
 
     def test_rows_come_in_the_papers_order_and_only_those_that_ran(self):
         runs = [made_up_run(f"{dataset}-{model}", 0) for dataset in ("celeba", "cifar10") for model in reversed(ROWS)]

@@ -16,7 +16,7 @@ from rich.table import Table
 from vbmem.files import write_json
 from vbmem.nets import FrameFormat
 from vbmem.paper.presets import QUANTITATIVE, get_preset
-from vbmem.paper.training import Json, Run, train_all
+from vbmem.paper.training import Json, Run, as_text, mean_and_spread, train_all
 from vbmem.tables import table
 from vbmem.train.evaluation import bits_per_dimension
 
@@ -41,12 +41,10 @@ def summarise(runs: list[Json]) -> dict[str, list[Json]]:
 
 def _over_seeds(runs: list[Json], name: str) -> Json | None:
     row = [run for run in runs if run["name"] == name and "test" in run]
-    if not row:
-        return None
     bounds = [run["test"]["elbo_per_frame"] for run in row]
-    return {
-        "mean": statistics.mean(bounds),
-        "std": statistics.stdev(bounds) if len(bounds) > 1 else 0.0,
+    if (found := mean_and_spread(bounds)) is None:
+        return None
+    return found | {
         "seeds": bounds,
         "seconds": statistics.mean(run["seconds"] for run in row),
         "epochs": [run["epochs"] for run in row],
@@ -71,7 +69,7 @@ def render(summary: dict[str, list[Json]]) -> Table:
 def _measured(found: Json | None) -> str:
     if found is None:
         return ""
-    return _with_bits(f"{found['mean']:.1f} ± {found['std']:.1f} ({len(found['seeds'])})", found["mean"])
+    return _with_bits(f"{as_text(found, '.1f')} ({len(found['seeds'])})", found["mean"])
 
 
 def _with_bits(cell: str, nats: float) -> str:
