@@ -66,7 +66,7 @@ def joint_samples(trial: Trial) -> Rows:
         "prefix counts": memory.choice.sample(n, generator),
         "prefix networks": PrefixNetworks.fit(theta).sample(n, generator),
         "written frames": theta.argmax(-1)[:, torch.randint(n, (n,), generator=generator)],
-        "independent": torch.randint(theta.shape[-1], (len(theta), n), generator=generator),
+        "independent": torch.multinomial(memory.usage, n, replacement=True, generator=generator),
     }
     draw = functools.partial(memory.empty.sample, memory.state, n, generator)
     codes = {way: model.complete(draw(clusters=clusters), generator=generator) for way, clusters in joints.items()}
