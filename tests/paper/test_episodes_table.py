@@ -10,7 +10,17 @@ from rich.console import Console
 from tiny import CPU
 from vbmem.nets import FrameFormat
 from vbmem.paper import episodes_table as study
-from vbmem.paper.episodes_table import KINDS, MEMORIES, MODELS, draw, episodes_table, run_of, summarise
+from vbmem.paper.episodes_table import (
+    KINDS,
+    MEMORIES,
+    MODELS,
+    WITHOUT,
+    draw,
+    episodes_table,
+    on_test_episodes,
+    run_of,
+    summarise,
+)
 from vbmem.train.settings import RunConfig
 
 
@@ -21,9 +31,27 @@ def made_up_run(name, seed, bound):
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_models_of_a_kind_are_trained_on_the_same_episodes_for_as_long(kind):
     runs = [run_of(kind, model, 3) for model in KINDS[kind].models]
-    assert len({(run.data, run.stages, run.warm_up, run.patience, run.seed) for run in runs}) == 1
+    data = [replace(run.data, sources_per_episode=4) for run in runs]
+    assert set(data) == {KINDS[kind].data}
+    assert len({(run.stages, run.warm_up, run.patience, run.seed) for run in runs}) == 1
     assert len({run.model for run in runs}) == len(runs) >= len(MODELS) - 1
     assert len({(run.model.code_size, run.model.filters, run.model.style) for run in runs}) == 1
+
+
+@pytest.mark.parametrize("kind", ["views", "repeats"])
+def test_where_pictures_come_again_a_model_without_a_memory_learns_from_as_many_as_it_can(kind):
+    for model in MODELS:
+        sources = run_of(kind, model, 0).data.sources_per_episode
+        assert sources == 64 if model in WITHOUT else 4 < sources <= 64
+
+
+def test_all_are_tested_on_the_episodes_of_their_kind_whatever_they_were_trained_on(monkeypatch):
+    asked: list[Any] = []
+    network: Any = object()
+    monkeypatch.setattr(study, "evaluate", lambda *options: asked.append(options) or {"elbo_per_frame": 1.0})
+    for model in ("vae", "mixture"):
+        assert on_test_episodes(network, run_of("repeats", model, 3), None) == {"test": {"elbo_per_frame": 1.0}}
+    assert [(data, part, seed) for _, data, _, part, seed in asked] == [(KINDS["repeats"].data, "test", 3)] * 2
 
 
 def own_size_of(kind, model):
@@ -84,7 +112,7 @@ def test_characters_have_a_scale_of_their_own_in_a_figure_and_pictures_share_one
 def test_numbers_and_figure_are_left_and_shown(tmp_path, monkeypatch):
     asked: dict[Any, RunConfig] = {}
 
-    def train_all(runs, *rest):
+    def train_all(runs, *rest, **named):
         asked.update(runs)
         return [made_up_run(run.name, run.seed, 5.0 * run.seed) for run in runs]
 

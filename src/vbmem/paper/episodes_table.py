@@ -32,7 +32,8 @@ class Kind:
     data: DataConfig
     """The episodes that models are tested on."""
     training_sources: int | None = None
-    """Different pictures in an episode of training, if more than in one of the test."""
+    """Different pictures in an episode of training, where not as many as in one of the test; for models with a memory,
+    by their bound on validation pictures."""
     epochs: int = 70
     warm_up: int = 0
     """Steps; binary pictures need them, or most models forget what they share before it is of use."""
@@ -53,7 +54,7 @@ KINDS: dict[str, Kind] = {
     "shuffled": Kind("nothing", CIFAR),
     "label": Kind("a label", replace(CIFAR, episodes="by-label")),
     "labels": Kind("four labels", replace(CIFAR, episodes="by-label", labels_per_episode=4)),
-    "views": Kind("four pictures, each seen in 16 ways", replace(CIFAR, episodes="views"), training_sources=16),
+    "views": Kind("four pictures, each seen in 16 ways", replace(CIFAR, episodes="views"), training_sources=64),
     "repeats": Kind("four pictures, each 16 times", replace(CIFAR, episodes="repeats"), training_sources=16),
     "person": Kind("a person", CELEBA, epochs=60),
     "character": Kind("a character", OMNIGLOT_DATA, **CHARACTERS),
@@ -78,12 +79,12 @@ def run_of(kind: str, model: str, seed: int) -> RunConfig:
     """Where a part of the code is the frame's own, q(z) sees what the memory recalls, and scales are learned.
 
     Four pictures an episode, as views and repeats have in the test, teach too little in a step: in training there are
-    more. A VAE does not care what shares an episode, and learns most where all frames are different.
+    more. Models without a memory are shown different pictures alone, of which they learn most.
     """
     cell = KINDS[kind]
     data = cell.data
     if cell.training_sources is not None:
-        sources = data.episode_length if model == "vae" else cell.training_sources
+        sources = data.episode_length if model in WITHOUT else cell.training_sources
         data = replace(data, sources_per_episode=sources)
     settings: ModelConfig
     if model == "vae":
@@ -128,13 +129,13 @@ def episodes_table(
         for seed, kind, model in itertools.product(seeds, kinds, models)
         if model in KINDS[kind].models
     }
-    summary = summarise(train_all(runs, out, data_dir, device, console, jobs, tested_alike, tested=False))
+    summary = summarise(train_all(runs, out, data_dir, device, console, jobs, on_test_episodes, tested=False))
     write_json(out / "episodes.json", summary)
     write_atomically(out / "episodes.png", figure_png(draw(summary), dpi=120))
     console.print(table(rows(summary), "test bound, nats a frame"))
 
 
-def tested_alike(network: EpisodicModel, config: RunConfig, images: ImageSet) -> Json:
+def on_test_episodes(network: EpisodicModel, config: RunConfig, images: ImageSet) -> Json:
     """The bound of a trained model on the episodes that all models of its kind are tested on."""
     data = replace(config.data, sources_per_episode=CIFAR.sources_per_episode)
     return {"test": evaluate(network, data, images, "test", config.seed)}
