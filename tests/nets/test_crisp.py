@@ -8,6 +8,7 @@ from torch import nn
 
 from vbmem.errors import ModelError
 from vbmem.nets import CrispDecoder, FrameFormat, UNet, register_shortcuts
+from vbmem.nets.crisp import MEAN_NOISE
 from vbmem.nets.registry import _shortcuts
 from vbmem.nets.unet import feature_sides
 
@@ -59,6 +60,21 @@ def test_at_first_it_leaves_the_noise_as_it_is():
     decoder = CrispDecoder(FrameFormat(8, 1), 3, **TINY)
     noise = decoder.noise(2)
     torch.testing.assert_close(decoder.paint(torch.randn(2, 3), 4, noise), ((noise + 1) / 2).clamp(0, 1))
+
+
+def test_one_that_sees_mean_pictures_begins_near_them():
+    decoder = CrispDecoder(FrameFormat(8, 1), 3, **TINY, sees_mean=True)
+    means = 0.3 + 0.4 * torch.rand(200, 1, 8, 8)
+    begun = decoder.paint(torch.randn(200, 3), 4, decoder.noise(200), means)
+    assert (begun - means).mean().abs() < 0.01
+    assert (begun - means).std() == pytest.approx(MEAN_NOISE / 2, rel=0.05)  # of a scale half as long
+
+
+def test_one_that_sees_mean_pictures_learns_the_way_from_there():
+    decoder = CrispDecoder(FrameFormat(8, 1), 3, **TINY, sees_mean=True)  # which knows of no way yet
+    frames, codes = torch.rand(400, 1, 8, 8), torch.randn(400, 3)
+    errors = decoder.errors(frames, codes, means=frames, taught=0).velocity
+    assert errors.mean().item() == pytest.approx(MEAN_NOISE**2, rel=0.05)
 
 
 def test_a_picture_follows_from_its_code_and_its_noise():

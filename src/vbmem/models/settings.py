@@ -192,7 +192,8 @@ class CrispConfig:
     attention: bool = True
     """Whether the places of the smallest features attend to each other."""
     sees_mean: bool = False
-    """Give it the mean picture of a code, by the model's own decoder, beside the code."""
+    """Begin at the mean picture of a code, by the model's own decoder, with a little noise, and see it beside the code;
+    otherwise begin at noise alone."""
 
     def build(self, frame: FrameFormat, code_size: int) -> CrispDecoder:
         """An untrained decoder of codes of this size."""

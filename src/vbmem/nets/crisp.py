@@ -10,6 +10,8 @@ from vbmem.nets.pixels import FrameFormat
 from vbmem.nets.precision import at_least_float32
 from vbmem.nets.registry import build_shortcuts
 
+MEAN_NOISE = 0.2  # that is added to a mean picture, on the scale from -1 to 1: about as much as such pictures err
+
 
 class CrispDecoder(nn.Module):
     """Paints codes: one draw of x ~ p(x | z) for every code and its noise.
@@ -24,7 +26,9 @@ class CrispDecoder(nn.Module):
         width: how wide it is.
         blocks: residual blocks at each size of its features, on either way.
         attention: whether the places of its smallest features attend to each other.
-        sees_mean: whether it is also given the mean picture of each code, by the other decoder.
+        sees_mean: whether the flow begins at the mean picture of each code, by the other decoder, with a little noise,
+            and the network sees it beside the code; otherwise it begins at noise alone. The way to a picture is then
+            short, and much is right before anything is learned (Ohayon, Michaeli and Elad 2024).
     """
 
     network_dtype: torch.dtype = torch.float32
@@ -58,7 +62,8 @@ class CrispDecoder(nn.Module):
             means: mean pictures of the codes, for a decoder that sees them.
             taught: how many, the first ones, are asked for shortcuts; by default a quarter of all.
         """
-        return flow_errors(self._directions, 2 * frames - 1, *self._conditions(codes, means), taught=taught)
+        data, conditions = 2 * frames - 1, self._conditions(codes, means)
+        return flow_errors(self._directions, data, _begin(torch.randn_like(data), means), *conditions, taught=taught)
 
     @torch.no_grad()
     def paint(self, codes: Tensor, steps: int, noise: Tensor, means: Tensor | None = None) -> Tensor:
@@ -72,7 +77,8 @@ class CrispDecoder(nn.Module):
         """
         if steps < 1:
             raise ValueError(f"a picture is painted in at least 1 step, got {steps}")
-        painted = follow(self._directions, noise, steps, *self._conditions(codes, means))
+        conditions = self._conditions(codes, means)
+        painted = follow(self._directions, _begin(noise, means), steps, *conditions)
         return ((painted + 1) / 2).clamp(0, 1)
 
     def noise(self, count: int, generator: torch.Generator | None = None) -> Tensor:
@@ -104,3 +110,8 @@ class CrispDecoder(nn.Module):
         laid_out = points.contiguous(memory_format=torch.channels_last)
         with torch.autocast(points.device.type, self.network_dtype, enabled=self.network_dtype != torch.float32):
             return at_least_float32(self.shortcuts(laid_out, *others))
+
+
+def _begin(noise: Tensor, means: Tensor | None) -> Tensor:
+    """Where the flow begins, from N(0, I) and maybe mean pictures in [0, 1], all [N, channels, H, W]."""
+    return noise if means is None else 2 * means - 1 + MEAN_NOISE * noise

@@ -1,9 +1,9 @@
 """Rectified flow in as many or as few steps as one likes, whatever the network: how it is trained, how it is followed.
 
-Noise x_0 ~ N(0, I) and data x_1 are joined by straight lines, x_t = (1 - t) x_0 + t x_1. A network s(x, t, d) says
-where a step of length d from x at time t leads, x_(t+d) = x_t + d s(x_t, t, d): a shortcut (Frans et al. 2024). Of
-length 0 it is the velocity E[x_1 - x_0 | x_t], whose flow carries the noise to the distribution of the data; the others
-learn from it, one step to arrive where two of half its length do.
+Noise x_0, N(0, I) or any other, and data x_1 are joined by straight lines, x_t = (1 - t) x_0 + t x_1. A network
+s(x, t, d) says where a step of length d from x at time t leads, x_(t+d) = x_t + d s(x_t, t, d): a shortcut (Frans et
+al. 2024). Of length 0 it is the velocity E[x_1 - x_0 | x_t], whose flow carries the noise to the distribution of the
+data; the others learn from it, one step to arrive where two of half its length do.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,9 @@ class FlowErrors(NamedTuple):
         return torch.cat([self.velocity, self.shortcut]).mean()
 
 
-def flow_errors(shortcuts: Shortcuts, data: Tensor, *conditions: Tensor, taught: int | None = None) -> FlowErrors:
+def flow_errors(
+    shortcuts: Shortcuts, data: Tensor, noise: Tensor, *conditions: Tensor, taught: int | None = None
+) -> FlowErrors:
     """How far a network is from following the flow, at random times; the average of its gradient trains it.
 
     Times of velocities are logit-normal, most of them about the middle of the way, where there is most to decide;
@@ -41,6 +43,7 @@ def flow_errors(shortcuts: Shortcuts, data: Tensor, *conditions: Tensor, taught:
     Args:
         shortcuts: the network; see `Shortcuts`.
         data: x_1, [N, ..].
+        noise: x_0, [N, ..], drawn as it will be when the flow is followed.
         conditions: what goes with each, [N, ..]; the network is called with them after points, times and lengths.
         taught: M, how many items are asked for shortcuts, the first ones; by default a quarter of all.
 
@@ -48,7 +51,6 @@ def flow_errors(shortcuts: Shortcuts, data: Tensor, *conditions: Tensor, taught:
         The errors, differentiable; what two half steps say is a constant.
     """
     taught = int(TAUGHT_SHARE * len(data)) if taught is None else taught
-    noise = torch.randn_like(data)
     times = torch.randn(len(data), dtype=data.dtype, device=data.device).sigmoid()
     lengths = torch.zeros_like(times)
     halvings = torch.randint(FINEST.bit_length() - 1, (taught,), device=data.device)
@@ -82,7 +84,7 @@ def follow(shortcuts: Shortcuts, noise: Tensor, steps: int, *conditions: Tensor)
 
     Args:
         shortcuts: a trained network; see `Shortcuts`.
-        noise: x_0 ~ N(0, I), [N, ..].
+        noise: x_0, [N, ..].
         steps: 1, 2, 4, 8, 16 and 32 are what shortcuts are taught; those between work as well, and 64 or more follow
             the velocities themselves.
         conditions: as in `flow_errors`.
