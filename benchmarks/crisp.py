@@ -196,7 +196,8 @@ def main() -> None:
     for clusters in options.clusters:
         rows: dict[str, dict[str, Any]] = {}
         sized = model.resize(clusters=clusters)
-        memories = [sized.write(frames) for frames in track(episodes, f"writing, H={clusters}")]
+        start = "data" if clusters >= FRAMES else None  # a cluster for every picture, as in `vbmem metrics`
+        memories = [sized.write(frames, start=start) for frames in track(episodes, f"writing, H={clusters}")]
         for steps in (0, *STEPS):
             how = {"crisp": True, "paint_steps": steps} if steps else {"crisp": False}
             painted = f"{steps} steps" if steps else "mean"
