@@ -65,7 +65,7 @@ def main() -> None:
         for model, schedule in itertools.product(options.models, SCHEDULES)
     }
     device = torch.device(options.device)
-    results = train_all(runs, options.runs, options.data_dir, device, console, options.jobs, tested=False)
+    results = train_all(runs, options.runs, options.data_dir, device, console, options.jobs, measures=())
     valid = {result["name"]: result["valid"] for result in results}
     bounds = {
         model: {schedule.__name__: valid[f"{model}-{schedule.__name__}"] for schedule in SCHEDULES}

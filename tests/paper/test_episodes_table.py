@@ -112,7 +112,7 @@ def test_characters_have_a_scale_of_their_own_in_a_figure_and_pictures_share_one
 def test_numbers_and_figure_are_left_and_shown(tmp_path, monkeypatch):
     asked: dict[Any, RunConfig] = {}
 
-    def train_all(runs, *rest, **named):
+    def train_all(runs, *rest):
         asked.update(runs)
         return [made_up_run(run.name, run.seed, 5.0 * run.seed) for run in runs]
 

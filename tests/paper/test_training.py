@@ -14,7 +14,7 @@ from vbmem.data import load_images
 from vbmem.errors import TrainingError
 from vbmem.models import save_model
 from vbmem.paper import training
-from vbmem.paper.training import Run, train_all, train_one
+from vbmem.paper.training import Run, on_test, train_all, train_one
 from vbmem.pretrained import load_network
 from vbmem.train import DataConfig, RunConfig, Stage, Trainer
 
@@ -85,7 +85,8 @@ def test_a_run_is_trained_with_its_seed_and_tested_once(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "load_images", lambda name, *_, **__: small(load_images(name)))
     run, config = Run("vae", 3), replace(CONFIG, stages=(Stage(2),), seed=3)
     where = (tmp_path / "run", Console(quiet=True), None, CPU)
-    result = train_one(run, config, *where, measure=lambda network, config, images: {"code": config.model.code_size})
+    measures = (on_test, lambda network, config, images: {"code": config.model.code_size})
+    result = train_one(run, config, *where, measures=measures)
     assert (result["name"], result["seed"], result["epochs"], result["stopped_early"]) == ("vae", 3, 2, False)
     assert result["code"] == config.model.code_size
     assert len(result["curve"]) == 2
@@ -101,7 +102,7 @@ def test_while_settings_are_chosen_nobody_looks_at_test_pictures(tmp_path, monke
         return replace(small(load_images(name)), x_test=None, y_test=None)
 
     monkeypatch.setattr(training, "load_images", without_test)
-    (result,) = train(runs_of("vae"), tmp_path, tested=False)
+    (result,) = train(runs_of("vae"), tmp_path, measures=())
     assert "test" not in result
     assert result["valid"] == pytest.approx(result["curve"][0], abs=0.1)
 

@@ -21,7 +21,7 @@ from vbmem.models.memory_model import MemoryModel
 from vbmem.models.settings import Start
 from vbmem.paper.metrics import metrics
 from vbmem.paper.presets import get_preset
-from vbmem.paper.training import Json, Run, as_text, check_names, mean_and_spread, train_all
+from vbmem.paper.training import Json, Run, as_text, check_names, mean_and_spread, on_test, train_all
 from vbmem.tables import table
 from vbmem.train.evaluation import evaluate
 from vbmem.train.settings import RunConfig
@@ -114,7 +114,7 @@ def claims(
     """
     check_names("variant", names, VARIANTS)
     runs = {Run(name, seed): _config(VARIANTS[name], seed, epochs) for seed, name in itertools.product(seeds, names)}
-    results = train_all(runs, out, data_dir, device, console, jobs, measure)
+    results = train_all(runs, out, data_dir, device, console, jobs, (on_test, measure))
     for result in results:
         if result["name"] in SAMPLED and "test" in result and "samples" not in result:
             directory = str(out / "runs" / str(Run(result["name"], result["seed"])))

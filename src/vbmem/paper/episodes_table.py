@@ -129,7 +129,7 @@ def episodes_table(
         for seed, kind, model in itertools.product(seeds, kinds, models)
         if model in KINDS[kind].models
     }
-    summary = summarise(train_all(runs, out, data_dir, device, console, jobs, on_test_episodes, tested=False))
+    summary = summarise(train_all(runs, out, data_dir, device, console, jobs, (on_test_episodes,)))
     write_json(out / "episodes.json", summary)
     write_atomically(out / "episodes.png", figure_png(draw(summary), dpi=120))
     console.print(table(rows(summary), "test bound, nats a frame"))

@@ -19,14 +19,14 @@ from vbmem.data.loading import load_images
 from vbmem.errors import TrainingError
 from vbmem.files import write_json
 from vbmem.models.base import EpisodicModel
-from vbmem.models.directory import load_model
+from vbmem.models.directory import CHECKPOINT, load_model
 from vbmem.progress import track
 from vbmem.train.evaluation import evaluate
 from vbmem.train.loop import Trainer
 from vbmem.train.settings import RunConfig
 
 Json: TypeAlias = dict[str, Any]
-Measure: TypeAlias = Callable[[EpisodicModel, RunConfig, ImageSet], Json]  # more to be told of a trained model
+Measure: TypeAlias = Callable[[EpisodicModel, RunConfig, ImageSet], Json]  # what is told of a trained model
 
 
 class Run(NamedTuple):
@@ -39,6 +39,11 @@ class Run(NamedTuple):
         return f"{self.name}-{self.seed}"
 
 
+def on_test(network: EpisodicModel, config: RunConfig, images: ImageSet) -> Json:
+    """The bound on the test pictures, in episodes such as it was trained on."""
+    return {"test": evaluate(network, config.data, images, "test", config.seed)}
+
+
 def train_all(
     runs: dict[Run, RunConfig],
     out: Path,
@@ -46,10 +51,9 @@ def train_all(
     device: torch.device,
     console: Console,
     jobs: int = 1,
-    measure: Measure | None = None,
-    tested: bool = True,
+    measures: tuple[Measure, ...] = (on_test,),
 ) -> list[Json]:
-    """Train every run and evaluate its best weights on the test pictures.
+    """Train every run and measure its best weights.
 
     Args:
         runs: the settings of each.
@@ -59,8 +63,8 @@ def train_all(
         console: for what is happening.
         jobs: how many at the same time, each in a process of its own; on CUDA they share the device, best under
             NVIDIA's MPS.
-        measure: what else is to be found out about each; a function of a module, for processes.
-        tested: whether test pictures are looked at; not while settings are still to be chosen.
+        measures: what is to be found out about each, functions of a module, for processes; by default `on_test` alone.
+            None that looks at test pictures while settings are still to be chosen.
 
     Returns:
         What is in runs.json: also what was finished before.
@@ -73,7 +77,7 @@ def train_all(
     results: list[Json] = json.loads(finished.read_text()) if finished.exists() else []
     done = {(result["name"], result["seed"]) for result in results}
     missing = {run: config for run, config in runs.items() if run not in done}
-    rest = {"data_dir": data_dir, "device": device, "measure": measure, "tested": tested}
+    rest = {"data_dir": data_dir, "device": device, "measures": measures}
     for result in _trained(missing, out / "runs", console, jobs, **rest):
         results.append(result)
         write_json(finished, results)
@@ -87,14 +91,13 @@ def train_one(
     console: Console,
     data_dir: Path | None,
     device: torch.device,
-    measure: Measure | None = None,
-    tested: bool = True,
+    measures: tuple[Measure, ...] = (on_test,),
 ) -> Json:
-    """Train a run, or go on with it, and test its best weights; of one that breaks down, tell how."""
+    """Train a run, or go on with it, and measure its best weights; of one that breaks down, tell how."""
     data = config.data
     images = load_images(data.dataset, data_dir, data.image_size, subset=data.subset)
     started = time.monotonic()
-    trainer = Trainer(config, images, run_dir, device, resume=(run_dir / "last.safetensors").exists(), console=console)
+    trainer = Trainer(config, images, run_dir, device, resume=(run_dir / CHECKPOINT).exists(), console=console)
     result: Json = {}
     try:
         trainer.run()
@@ -102,9 +105,7 @@ def train_one(
         result["broke_down"] = str(error)
     else:
         network = load_model(run_dir, device).network
-        if tested:
-            result["test"] = evaluate(network, data, images, "test", run.seed)
-        if measure is not None:
+        for measure in measures:
             result |= measure(network, config, images)
     log = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
     return {
