@@ -13,6 +13,7 @@ import vbmem
 from vbmem.data import examples, load_images
 from vbmem.data.damage import hide_right
 from vbmem.files import data_url, write_atomically
+from vbmem.models.directory import CHECKPOINT
 from vbmem.models.settings import READS
 from vbmem.paper.metrics.neighbours import nearest
 from vbmem.paper.presets import get_preset
@@ -177,7 +178,7 @@ def train_digits(out: Path, console: Console) -> None:
     """Train the small digits model from scratch, and generate from one of its memories."""
     config, digits, run_dir = get_preset(DIGITS), load_images("digits"), out / "run"
     console.print(f"training {DIGITS} on 8 x 8 digits")
-    resume = (run_dir / "last.safetensors").exists()
+    resume = (run_dir / CHECKPOINT).exists()
     Trainer(config, digits, run_dir, torch.device("cpu"), resume=resume, console=console).run()
     model = vbmem.load(run_dir)
     episode = next(make_source(config.data, digits, "test", 0, torch.device("cpu")).epoch(0))[0]

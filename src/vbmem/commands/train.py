@@ -123,11 +123,13 @@ def train_decoder(
 
 def _check_new(run_dir: Path, resume: bool, option: str) -> None:
     """Raise ValueError if a run is there that is not to be resumed, or a model; `option` names the directory."""
+    from vbmem.models.directory import CHECKPOINT, WEIGHTS
+
     if resume:
         return
-    if _checkpoint(run_dir).exists():
+    if (run_dir / CHECKPOINT).exists():
         raise ValueError(f"{run_dir} holds a run already; add --resume to go on, or choose another {option}")
-    if (run_dir / "model.safetensors").exists():
+    if (run_dir / WEIGHTS).exists():
         raise ValueError(f"{run_dir} holds a model, which would be lost; choose another {option}")
 
 
@@ -151,16 +153,14 @@ def _load(
 
 def _run(trainer: "Trainer") -> float:
     """Train to the end; of a run that is interrupted, say how to go on."""
+    from vbmem.models.directory import CHECKPOINT
+
     try:
         return trainer.run()
     except KeyboardInterrupt:
-        if trainer.processes.is_first and _checkpoint(trainer.run_dir).exists():
+        if trainer.processes.is_first and (trainer.run_dir / CHECKPOINT).exists():
             say("the same command with --resume goes on from there")
         raise
-
-
-def _checkpoint(run_dir: Path) -> Path:
-    return run_dir / "last.safetensors"
 
 
 @command("Train")

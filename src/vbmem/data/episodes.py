@@ -77,7 +77,7 @@ class EpisodeSource:
                     f"an episode of {self.data.episode_length} frames cannot show {self.data.labels_per_episode} of "
                     f"{len(self._counts)} labels; lower labels_per_episode"
                 )
-        if self.data.episodes in ("views", "repeats"):  # which show the same few pictures again and again
+        if self.data.repeats_pictures:
             if self.data.episode_length % self.data.sources_per_episode:
                 raise DataError(
                     f"an episode of {self.data.episode_length} frames cannot show {self.data.sources_per_episode} "

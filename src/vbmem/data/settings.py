@@ -38,3 +38,8 @@ class DataConfig:
     """Changes of the pictures, in training only. mirror: half of the frames left-right, for colour pictures; rotations:
     every picture also turned by 90, 180 and 270 degrees, a turned label being a new label, and epochs four times as
     long; affine: every frame rotated, scaled, sheared and shifted a little."""
+
+    @property
+    def repeats_pictures(self) -> bool:
+        """Whether an episode shows the same few pictures again; otherwise a batch needs as many as it has frames."""
+        return self.episodes in ("views", "repeats")

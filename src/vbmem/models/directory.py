@@ -39,6 +39,7 @@ FORMAT, VERSION = "vbmem.checked-model", 3
 WEIGHTS_FORMAT, PREFIX = "vbmem.checked-weights", "network: "  # every tensor's name begins with the prefix
 SETTINGS, WEIGHTS, REFERENCE = "config.json", "model.safetensors", "reference.safetensors"
 DECODER, CARD = "decoder.safetensors", "README.md"
+FILES = (SETTINGS, WEIGHTS, REFERENCE, DECODER, CARD)  # that a model directory may have
 CHECKPOINT = "last.safetensors"  # of a training run, where it goes on
 SAVE_AGAIN = "save or download the model again"
 
@@ -165,8 +166,7 @@ def check_replaceable(directory: Path) -> None:
     """Raise ModelError where saving a model would lose more than an earlier model: a run, or somebody's files."""
     if (directory / CHECKPOINT).exists():
         raise ModelError(f"{directory} is the directory of a run, whose config.json would be lost; choose another")
-    names = (SETTINGS, WEIGHTS, DECODER, REFERENCE, CARD)
-    if not (there := [name for name in names if (directory / name).exists()]):
+    if not (there := [name for name in FILES if (directory / name).exists()]):
         return
     try:
         _read_config(directory)

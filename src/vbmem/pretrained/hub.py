@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vbmem.errors import ModelError
 from vbmem.models.card import HUB
-from vbmem.models.directory import DECODER, REFERENCE, SETTINGS, WEIGHTS, read_settings
+from vbmem.models.directory import DECODER, FILES, REFERENCE, SETTINGS, WEIGHTS, read_settings
 
 
 def download(source: str) -> Path:
@@ -35,7 +35,7 @@ def upload(directory: Path, repo: str, private: bool, token: str | None = None) 
         if private and not api.model_info(repo).private:
             raise ModelError(f"{repo} is on the Hub already, and public; make it private there or choose another name")
         # One by one: whatever else lies in the directory stays at home.
-        names = [name for name in (SETTINGS, WEIGHTS, REFERENCE, DECODER, "README.md") if (directory / name).is_file()]
+        names = [name for name in FILES if (directory / name).is_file()]
         files = [CommitOperationAdd(name, directory / name) for name in names]
         api.create_commit(repo, files, commit_message="Save a vbmem model")
         return str(page)

@@ -116,7 +116,7 @@ def with_episode_length(data: DataConfig, episode_length: int, pictures: int) ->
     """
     if episode_length < 1:
         raise DataError(f"episode_length is {episode_length}; expected at least 1")
-    if episode_length > pictures and data.episodes in ("shuffled", "by-label"):
+    if episode_length > pictures and not data.repeats_pictures:
         raise DataError(f"an episode of {episode_length} frames needs as many pictures and there are {pictures}")
     episodes = max(pictures // episode_length, 1)
     most = max(data.batch_size * data.episode_length // episode_length, 1)

@@ -102,7 +102,7 @@ def _check_enough(data: DataConfig, images: ImageSet) -> None:
     """Raise DataError where the pictures do not fill a batch, in the words of who chooses its frames, not episodes."""
     frames = data.batch_size * data.episode_length
     fewest = min(len(images.split(part, data.episodes)[0]) for part in PARTS)
-    if fewest < frames and data.episodes in ("shuffled", "by-label"):  # others show the same few pictures again
+    if fewest < frames and not data.repeats_pictures:
         raise DataError(
             f"a batch of {frames} frames needs as many pictures, and {images.name} has {fewest} to train or validate "
             "on; lower batch_frames (--batch-frames)"
