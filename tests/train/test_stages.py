@@ -198,11 +198,16 @@ def test_a_gradient_within_the_limit_is_left_alone(tmp_path):
 
 
 def test_averages_follow_their_recursion(tmp_path):
-    made = trainer(tiny_run(averaging=0.75), tmp_path)
+    made = trainer(tiny_run(averaging=0.5), tmp_path)
     expected = [parameter.detach().clone() for parameter in made.step.parameters]
-    for indices in made.source.epoch_indices(0):
+    batches = [batch for epoch in range(10) for batch in made.source.epoch_indices(epoch)]
+    assert len(batches) > 8  # after which the decay is that of the settings
+    for number, indices in enumerate(batches):
         made.step(indices)
-        expected = [0.75 * e + 0.25 * p.detach() for e, p in zip(expected, made.step.parameters, strict=True)]
+        decay = min(0.5, (1 + number) / (10 + number))
+        expected = [
+            decay * e + (1 - decay) * p.detach() for e, p in zip(expected, made.step.parameters, strict=True)
+        ]
     torch.testing.assert_close(made.step.averages, expected)
 
 

@@ -183,7 +183,11 @@ class TrainingStep:
         """Keep count, move the averages towards the weights, undo what a bad step did to batch norm's statistics."""
         self._statistics.copy_(torch.where(bad > 0, self._statistics_before, self._statistics))
         if self.averages:
-            torch._foreach_lerp_(self.averages, self.parameters, 1 - self.config.averaging)
+            # Of few steps, the last ones: what untrained weights have in an average for thousands spoils it until then.
+            decay = ((1 + self.steps) / (10 + self.steps)).clamp(max=self.config.averaging)
+            moves = torch._foreach_sub(self.parameters, self.averages)
+            torch._foreach_mul_(moves, 1 - decay)
+            torch._foreach_add_(self.averages, moves)
         self.steps += 1
         self.skipped += bad
         self.streak.copy_((self.streak + bad) * bad)
