@@ -13,6 +13,7 @@ import vbmem
 from tiny import seeded, tiny_model, tiny_network, waves
 from vbmem.commands import find_commands
 from vbmem.models import CrispConfig
+from vbmem.models.settings import PAINT_STEPS
 from vbmem.nets import CrispDecoder
 from vbmem.pretrained import Baseline
 from vbmem.pretrained.picture_model import PIXELS
@@ -49,7 +50,9 @@ def test_pictures_are_crisp_by_default_and_means_on_request(plain, crisp, memory
     codes = plain.encode(waves(6, 8)).mean
     means = plain.decode(codes)
     assert torch.equal(crisp.decode(codes, crisp=False), means)
-    expected = crisp.painter.paint(codes, 1, crisp.painter.noise(6), means if crisp.painter.sees_mean else None)
+    expected = crisp.painter.paint(
+        codes, PAINT_STEPS, crisp.painter.noise(6), means if crisp.painter.sees_mean else None
+    )
     assert torch.equal(crisp.decode(codes), expected)
     assert torch.equal(crisp.decode(codes, crisp=True), expected)
     assert not torch.equal(crisp.decode(codes, paint_steps=4), expected)

@@ -108,7 +108,7 @@ def test_shortcuts_are_learned_in_episodes_of_all_sizes_of_memories(monkeypatch)
     painting = Painting(CONFIG.decoder.build(network.frame, 4), network, (2, 3)).train()
     given = torch.arange(32.0).reshape(2, 16, 1, 1, 1).expand(2, 16, 1, 8, 8)
     seen = []
-    painting.codes = lambda frames: frames.flatten(2)[..., :4]  # type: ignore[assignment]
+    monkeypatch.setattr(type(painting.codes), "__call__", lambda self, frames: frames.flatten(2)[..., :4])
     original = painting.decoder.errors
 
     def noted(frames, codes, *args, **kwargs):
@@ -134,7 +134,7 @@ def with_decoder(**settings: Any) -> SavedModel:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_decoder_is_saved_and_loaded_with_its_model(dtype, tmp_path):
-    model = with_decoder(sees_mean=True, attention=False)
+    model = with_decoder(attention=False)
     save_model(model, tmp_path, dtype=dtype)
     loaded = load_model(tmp_path)
     assert model.painter is not None

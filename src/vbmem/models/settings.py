@@ -18,7 +18,7 @@ Precision = Literal["bfloat16", "float32"]
 
 # How pictures are made unless told otherwise.
 READS = 2  # of what was drawn from a memory, before it is shown; more make it blurred, fewer leave blends
-PAINT_STEPS = 1  # in which a crisp picture is painted
+PAINT_STEPS = 2  # in which a crisp picture is painted; the second makes more of a difference than two further ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ class CrispConfig:
     """Residual blocks at every size, on the way down and on the way up."""
     attention: bool = True
     """Whether the places of the smallest features attend to each other."""
-    sees_mean: bool = False
+    sees_mean: bool = True
     """Begin at the mean picture of a code, by the model's own decoder, with a little noise, and see it beside the code;
     otherwise begin at noise alone."""
 
