@@ -87,7 +87,9 @@ def test_averages_move_towards_the_weights_in_a_bad_step_too(model, tmp_path):
     made.step(batches[0])
     before = snapshot(made)
     decay = 2 / 11  # of the second step: that of the settings is for later
-    expected = [decay * a + (1 - decay) * p.detach() for a, p in zip(made.step.averages, made.step.parameters, strict=True)]
+    expected = [
+        decay * a + (1 - decay) * p.detach() for a, p in zip(made.step.averages, made.step.parameters, strict=True)
+    ]
     made.step(batches[1])
     assert made.step.skipped == 1
     assert changed(before, snapshot(made)) == {"average"}

@@ -205,9 +205,7 @@ def test_averages_follow_their_recursion(tmp_path):
     for number, indices in enumerate(batches):
         made.step(indices)
         decay = min(0.5, (1 + number) / (10 + number))
-        expected = [
-            decay * e + (1 - decay) * p.detach() for e, p in zip(expected, made.step.parameters, strict=True)
-        ]
+        expected = [decay * e + (1 - decay) * p.detach() for e, p in zip(expected, made.step.parameters, strict=True)]
     torch.testing.assert_close(made.step.averages, expected)
 
 

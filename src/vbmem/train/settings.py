@@ -65,8 +65,8 @@ class RunConfig:
     """What batch norm is validated and kept with: statistics measured afresh under the weights as they are, or those
     accumulated in training."""
     averaging: float = 0.0
-    """Decay of an exponential average of the weights, which is then what is evaluated and kept; 0 for none. After n steps
-    it is at most (1 + n) / (10 + n)."""
+    """Decay of an exponential average of the weights, which is then what is evaluated and kept; 0 for none. After n
+    steps it is at most (1 + n) / (10 + n)."""
     seed: int = 0
     """Seed of the weights, the episodes and every draw."""
 
