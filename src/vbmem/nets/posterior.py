@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from vbmem.nets.layers import dense
 from vbmem.nets.precision import at_least_float32
 
-LARGEST_LOG_STD = 7.0  # and minus the smallest: of a VAE trained for long the smallest are at -4.5
+SMALLEST_LOG_STD = -7.0  # of a VAE trained for long they are at -4.5
+LARGEST_LOG_STD = 3.0  # the widest prior of a code that any of our trained models has is at 2.2
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,12 @@ class CodePosterior:
     def from_network(cls, outputs: Tensor) -> Self:
         """Means and log standard deviations, [.., 2 C], lifted to float32 before anything nonlinear.
 
-        The latter are kept within +-7, with the gradient they have there. An untrained network may say anything, and
-        where another one sees a draw of the code, the variance it gives in turn would soon be 0 or infinite.
+        The latter are kept within -7 and 3, with the gradient they have there. An untrained network may say anything.
+        Where another one sees a draw of the code, one drawn from far away would make it as certain as it can be of
+        something wrong: a divergence of 1e9 nats in one frame of a thousand, after which Adam crawls.
         """
         mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
-        beyond = (log_std.clamp(-LARGEST_LOG_STD, LARGEST_LOG_STD) - log_std).detach()
+        beyond = (log_std.clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD) - log_std).detach()
         return cls(mean, torch.exp(2 * (log_std + beyond)))
 
     def cut(self, size: int) -> tuple[Self, Self]:
