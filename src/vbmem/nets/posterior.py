@@ -28,7 +28,7 @@ class CodePosterior:
 
         The latter are kept within -7 and 3, with the gradient they have there. An untrained network may say anything.
         Where another one sees a draw of the code, one drawn from far away would make it as certain as it can be of
-        something wrong: a divergence of 1e9 nats in one frame of a thousand, after which Adam crawls.
+        something wrong: an enormous divergence of a single frame, after which Adam crawls.
         """
         mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
         beyond = (log_std.clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD) - log_std).detach()
