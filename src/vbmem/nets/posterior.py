@@ -12,7 +12,7 @@ from vbmem.nets.layers import dense
 from vbmem.nets.precision import at_least_float32
 
 SMALLEST_LOG_STD = -7.0  # of a VAE trained for long they are at -4.5
-LARGEST_LOG_STD = 3.0  # the widest prior of a code that any of our trained models has is at 2.2
+LARGEST_LOG_STD = 3.0  # far wider than codes and their priors are, whose scale is about 1
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class CodePosterior:
 
         The latter are kept within -7 and 3, with the gradient they have there. An untrained network may say anything.
         Where another one sees a draw of the code, one drawn from far away would make it as certain as it can be of
-        something wrong: an enormous divergence of a single frame, after which Adam crawls.
+        something wrong: an enormous divergence of a single frame, whose gradient Adam remembers for long.
         """
         mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
         beyond = (log_std.clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD) - log_std).detach()

@@ -183,7 +183,7 @@ class TrainingStep:
         """Keep count, move the averages towards the weights, undo what a bad step did to batch norm's statistics."""
         self._statistics.copy_(torch.where(bad > 0, self._statistics_before, self._statistics))
         if self.averages:
-            # Of few steps, the last ones: what untrained weights have in an average for thousands spoils it until then.
+            # At first an average of the last few steps: untrained weights would count in it for thousands.
             decay = ((1 + self.steps) / (10 + self.steps)).clamp(max=self.config.averaging)
             moves = torch._foreach_sub(self.parameters, self.averages)
             torch._foreach_mul_(moves, 1 - decay)
