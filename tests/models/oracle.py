@@ -36,9 +36,9 @@ def log_likelihood(model: EpisodicModel, codes: Tensor, frames: Tensor) -> Tenso
 
 
 def posterior(outputs: Tensor) -> Normal:
-    """Means, then log standard deviations, which count from -7 to 3."""
+    """Means, then log standard deviations."""
     mean, log_std = outputs[: len(outputs) // 2], outputs[len(outputs) // 2 :]
-    return Normal(mean, log_std.clamp(-7, 3).exp())
+    return Normal(mean, log_std.exp())
 
 
 def standard_normal(like: Tensor) -> Normal:

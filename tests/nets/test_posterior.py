@@ -40,7 +40,7 @@ def test_variances_are_positive_and_finite_whatever_a_network_says_and_large_one
     log_std = torch.tensor([-1000.0, -4.5, 0.3, 1000.0], requires_grad=True)
     var = CodePosterior.from_network(torch.cat([torch.zeros(4), log_std])).var
     assert torch.equal(var[1:3], torch.exp(2 * log_std[1:3]))
-    assert torch.allclose(var[[0, 3]].log(), torch.tensor([-14.0, 6.0]))
+    assert torch.allclose(var[[0, 3]].log(), torch.tensor([-14.0, 14.0]))
     (gradient,) = torch.autograd.grad(var.sum(), log_std)
     assert torch.allclose(gradient, 2 * var)
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from vbmem.nets.layers import dense
 from vbmem.nets.precision import at_least_float32
 
-SMALLEST_LOG_STD = -7.0  # of a VAE trained for long they are at -4.5
-LARGEST_LOG_STD = 3.0  # far wider than codes and their priors are, whose scale is about 1
+LARGEST_LOG_STD = 7.0  # and minus the smallest: of a VAE trained for long the smallest are at -4.5
 
 
 @dataclass(frozen=True)
@@ -26,12 +25,11 @@ class CodePosterior:
     def from_network(cls, outputs: Tensor) -> Self:
         """Means and log standard deviations, [.., 2 C], lifted to float32 before anything nonlinear.
 
-        The latter are kept within -7 and 3, with the gradient they have there. An untrained network may say anything.
-        Where another one sees a draw of the code, one drawn from far away would make it as certain as it can be of
-        something wrong: an enormous divergence of a single frame, whose gradient Adam remembers for long.
+        The latter are kept within +-7, with the gradient they have there. An untrained network may say anything, and
+        where another one sees a draw of the code, the variance it gives in turn would soon be 0 or infinite.
         """
         mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
-        beyond = (log_std.clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD) - log_std).detach()
+        beyond = (log_std.clamp(-LARGEST_LOG_STD, LARGEST_LOG_STD) - log_std).detach()
         return cls(mean, torch.exp(2 * (log_std + beyond)))
 
     def cut(self, size: int) -> tuple[Self, Self]:
