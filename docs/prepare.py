@@ -368,6 +368,21 @@ def others() -> str:
     return table(headings, rows)
 
 
+def crisp() -> str:
+    """Sharpness as a share of real pictures', and the Frechet distance to them."""
+    report = read("crisp/test.json")
+    rows = []
+    for clusters, ways in report["clusters"].items():
+        for way, painted in ways.items():
+            cells = [
+                f"{row['sharpness'] / report['real']['sharpness']:.2f},"
+                f" {row['frechet']:.2f}"
+                for row in painted.values()
+            ]
+            rows.append([f"H={clusters}, {way}", *cells])
+    return table("sharpness, distance | mean | 1 step | 2 steps | 4 steps", rows)
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
     "what held": lambda: table("claim | place | here | verdict", held.claims(), "---"),
     "results/claims.json": lambda: table(
@@ -402,6 +417,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
         plan.PREDICTED, plan.predicted(10**9, 10**4, 64)
     ),
     "results/scale.json others": others,
+    "results/crisp/test.json": crisp,
     "of the command line": options.reference,
 }
 

@@ -13,7 +13,6 @@ from vbmem.nets.registry import _shortcuts
 from vbmem.nets.unet import feature_sides
 
 TINY: dict[str, Any] = {"width": 8, "blocks": 1}
-FROM_NOISE: dict[str, Any] = {**TINY, "sees_mean": False}
 
 
 def moved(decoder: CrispDecoder) -> CrispDecoder:
@@ -47,7 +46,7 @@ def test_features_are_halved_until_they_are_small():
         [45, 23, 12, 6],
         [64, 32, 16, 8],
     ]
-    decoder = CrispDecoder(FrameFormat(45, 1), 3, **FROM_NOISE)
+    decoder = CrispDecoder(FrameFormat(45, 1), 3, **TINY)
     assert decoder.paint(torch.randn(1, 3), 1, decoder.noise(1)).shape == (1, 1, 45, 45)
 
 
@@ -58,13 +57,13 @@ def test_in_half_precision_the_default_one_takes_less_than_twelve_megabytes():
 
 
 def test_at_first_it_leaves_the_noise_as_it_is():
-    decoder = CrispDecoder(FrameFormat(8, 1), 3, **FROM_NOISE)
+    decoder = CrispDecoder(FrameFormat(8, 1), 3, **TINY)
     noise = decoder.noise(2)
     torch.testing.assert_close(decoder.paint(torch.randn(2, 3), 4, noise), ((noise + 1) / 2).clamp(0, 1))
 
 
 def test_one_that_sees_mean_pictures_begins_near_them():
-    decoder = CrispDecoder(FrameFormat(8, 1), 3, **TINY)
+    decoder = CrispDecoder(FrameFormat(8, 1), 3, **TINY, sees_mean=True)
     means = 0.3 + 0.4 * torch.rand(200, 1, 8, 8)
     begun = decoder.paint(torch.randn(200, 3), 4, decoder.noise(200), means)
     assert (begun - means).mean().abs() < 0.01
@@ -72,14 +71,14 @@ def test_one_that_sees_mean_pictures_begins_near_them():
 
 
 def test_one_that_sees_mean_pictures_learns_the_way_from_there():
-    decoder = CrispDecoder(FrameFormat(8, 1), 3, **TINY)  # which knows of no way yet
+    decoder = CrispDecoder(FrameFormat(8, 1), 3, **TINY, sees_mean=True)  # which knows of no way yet
     frames, codes = torch.rand(400, 1, 8, 8), torch.randn(400, 3)
     errors = decoder.errors(frames, codes, means=frames, taught=0).velocity
     assert errors.mean().item() == pytest.approx(MEAN_NOISE**2, rel=0.05)
 
 
 def test_a_picture_follows_from_its_code_and_its_noise():
-    decoder = moved(CrispDecoder(FrameFormat(8, 1), 3, **FROM_NOISE))
+    decoder = moved(CrispDecoder(FrameFormat(8, 1), 3, **TINY))
     codes = torch.randn(3, 3)
     noise = decoder.noise(3)
     assert torch.equal(noise, decoder.noise(3))
@@ -104,13 +103,13 @@ def test_every_part_of_a_code_step_and_mean_matters():
 
 def test_what_it_cannot_do_is_said_in_a_sentence():
     frame = FrameFormat(8, 1)
-    decoder = CrispDecoder(frame, 3, **FROM_NOISE)
+    decoder = CrispDecoder(frame, 3, **TINY)
     with pytest.raises(ValueError, match="at least 1 step, got 0"):
         decoder.paint(torch.randn(2, 3), 0, decoder.noise(2))
     with pytest.raises(ValueError, match="sees no mean pictures; leave them out"):
         decoder.paint(torch.randn(2, 3), 1, decoder.noise(2), torch.rand(2, 1, 8, 8))
     with pytest.raises(ValueError, match="sees mean pictures; give those of the codes"):
-        CrispDecoder(frame, 3, **TINY).errors(torch.rand(2, 1, 8, 8), torch.randn(2, 3))
+        CrispDecoder(frame, 3, **TINY, sees_mean=True).errors(torch.rand(2, 1, 8, 8), torch.randn(2, 3))
     for width in (0, 6):
         with pytest.raises(ValueError, match=f"width must be a positive multiple of 4, got {width}"):
             CrispDecoder(frame, 3, width=width)
@@ -138,7 +137,7 @@ def test_a_network_of_ones_own_is_found_by_its_name(monkeypatch):
 
 
 def test_its_loss_compiles_without_graph_breaks():
-    decoder = moved(CrispDecoder(FrameFormat(8, 1), 3, **FROM_NOISE))
+    decoder = moved(CrispDecoder(FrameFormat(8, 1), 3, **TINY))
     frames, codes = torch.rand(4, 1, 8, 8), torch.randn(4, 3)
     torch.manual_seed(1)
     expected = decoder.errors(frames, codes).velocity

@@ -73,7 +73,7 @@ def test_a_crisp_picture_is_what_it_was(name):
     model = vbmem.load(name)
     frames = waves(4, model.frame.size, model.frame.channels)
     painted = model.decode(model.encode(frames).mean, paint_steps=1)
-    golden = [[0.4951, 0.5352, 0.5841, 0.5451], [0.5255, 0.3977, 0.3618, 0.3928]]
+    golden = [[0.5117, 0.5670, 0.5554, 0.5449], [0.5310, 0.3881, 0.3248, 0.3529]]
     torch.testing.assert_close(painted[0, :, :16:8, ::8].mean(0), torch.tensor(golden), atol=2e-3, rtol=0)
     assert (
         painted.diff(dim=-1).abs().mean()

@@ -134,7 +134,7 @@ def with_decoder(**settings: Any) -> SavedModel:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_decoder_is_saved_and_loaded_with_its_model(dtype, tmp_path):
-    model = with_decoder(attention=False)
+    model = with_decoder(sees_mean=True, attention=False)
     save_model(model, tmp_path, dtype=dtype)
     loaded = load_model(tmp_path)
     assert model.painter is not None

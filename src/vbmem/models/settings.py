@@ -191,7 +191,7 @@ class CrispConfig:
     """Residual blocks at every size, on the way down and on the way up."""
     attention: bool = True
     """Whether the places of the smallest features attend to each other."""
-    sees_mean: bool = True
+    sees_mean: bool = False
     """Begin at the mean picture of a code, by the model's own decoder, with a little noise, and see it beside the code;
     otherwise begin at noise alone."""
 

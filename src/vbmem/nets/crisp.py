@@ -43,7 +43,7 @@ class CrispDecoder(nn.Module):
         width: int = 64,
         blocks: int = 2,
         attention: bool = True,
-        sees_mean: bool = True,
+        sees_mean: bool = False,
     ) -> None:
         super().__init__()
         self.frame, self.code_size, self.sees_mean = frame, code_size, sees_mean
