@@ -317,9 +317,9 @@ def episodes() -> str:
     return table(" | ".join(found[0]), (row.values() for row in found))
 
 
-def characters() -> str:
+def characters(binarised: str) -> str:
     """Bounds of episodes of one character, and the leads of the first model."""
-    found = read("few_shot/rounded.json")
+    found = read(f"few_shot/{binarised}.json")
     sizes = list(next(iter(found["models"].values()))["bound"])
     rows = [
         [f"`{name}`"]
@@ -411,7 +411,8 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/novelty.json called known": called_known,
     "results/newcomer.json": newcomer,
     "results/episodes/episodes.json": episodes,
-    "results/few_shot/rounded.json": characters,
+    "results/few_shot/rounded.json": lambda: characters("rounded"),
+    "results/few_shot/random.json": lambda: characters("random"),
     "benchmarks/plan.py measured": lambda: table(plan.MEASURED, plan.checked()),
     "benchmarks/plan.py predicted": lambda: table(
         plan.PREDICTED, plan.predicted(10**9, 10**4, 64)
