@@ -86,7 +86,7 @@ def demo(out: Path, console: Console, images: Path | None = None, broken: list[P
         "raw_size": raw_size,
         "times": times,
         "drawn": draw_beside_nearest(model, memory, episode, generator),
-        "reads": READS,
+        "reads": counted(READS, "times"),
         "reading": animate_reading(model, memory, generator),
         "steps": STEPS,
         "recalled": recall(model, memory, episode[:COLUMNS], generator),

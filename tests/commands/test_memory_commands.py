@@ -22,7 +22,6 @@ from vbmem.errors import DataError, NumericalError
 from vbmem.memory.starting import Start
 from vbmem.memory.written import ChosenBy
 from vbmem.models.directory import save_model
-from vbmem.models.settings import READS
 from vbmem.sheets import MARGIN, TITLE, grid, save_picture, titled
 
 
@@ -205,7 +204,7 @@ def test_generate_refuses_in_one_sentence_and_keeps_the_old_picture(memory, tmp_
 def test_read_shows_every_picture_and_every_step(memory, pictures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("read", memory, pictures)
-    left, top = words(Path("read.png"), 1 + READS, 12)
+    left, top = words(Path("read.png"), 1 + 2, 12)
     assert (left > 40, top) == (True, TITLE)
     run("read", memory, pictures / "01.png", "--steps", 2, "-o", "one.png")
     one = words(Path("one.png"), 3, 1)

@@ -162,7 +162,7 @@ def read(
     memory: MemoryFile,
     images: Images,
     out: Out = Path("read.png"),
-    steps: int = READS,
+    steps: int = 2,
     skip_broken: SkipBroken = False,
     means: bool = False,
     trust: float = 1.0,

@@ -17,6 +17,7 @@ from vbmem.memory.checks import (
     check_location_mean,
     check_location_var,
     check_positive,
+    check_shape,
     check_size,
 )
 from vbmem.memory.choice import Predictive
@@ -172,6 +173,7 @@ class Memory(SizedMemory):
         generator: torch.Generator | None = None,
         *,
         clusters: Tensor | None = None,
+        weights: Tensor | None = None,
         sample: bool = True,
     ) -> Tensor:
         """`n` new codes from the written memory (paper, G.1): [.., n, C].
@@ -181,6 +183,7 @@ class Memory(SizedMemory):
             n: how many, from each memory of a batch.
             generator: randomness of the draws.
             clusters: the cluster of every code, [.., n], for the tree [.., G, n]; by default drawn from the prior p(s).
+            weights: those of every code, [.., n, K], for the tree [.., G, n, K]; by default drawn from N(0, I).
             sample: draw memory and code as well; otherwise they are their means, given cluster and weights.
         """
         check_size("n", n)
@@ -190,7 +193,10 @@ class Memory(SizedMemory):
             clusters = self.choice.sample(shape, count, state.row_mean, generator)
         else:
             check_clusters(clusters, shape, count)
-        weights = state.row_mean.new_empty(*shape, rows).normal_(generator=generator)
+        if weights is None:
+            weights = state.row_mean.new_empty(*shape, rows).normal_(generator=generator)
+        else:
+            check_shape("weights", weights, *shape, rows)
         return self._emit(state, clusters, weights, generator, sample)
 
     @full_precision

@@ -25,6 +25,7 @@ from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Statistics
 from vbmem.memory.storage import below, read_memory, write_memory
 from vbmem.memory.streams import Chunks
+from vbmem.memory.usage import draw_weights
 from vbmem.memory.writing import VariationalMemory
 
 if TYPE_CHECKING:
@@ -151,11 +152,12 @@ class WrittenMemory:
             count: how many.
             generator: of all the draws.
             cluster: draw from this one only; of a tree, from this one of its first partition.
-            choice: which clusters codes come from. "usage": as often as the episode used them, and one more frame in
-                all; those of a tree in the combinations it used, which are the paper's pseudocounts. "prior": by p(s),
-                uniform unless the memory was given another, as in the paper for a mixture; the partitions of a tree
-                then choose apart, so that their parts seldom belong together. "network": of a tree, by the networks of
-                appendix C.5, which are fitted to the pseudocounts when they are first needed.
+            choice: which clusters codes come from, and where in them. "usage": as often as the episode used them, and
+                one more frame in all; those of a tree in the combinations it used, which are the paper's pseudocounts;
+                and with weights like those of the frames (see `draw_weights`). "prior": by p(s), uniform unless the
+                memory was given another, as in the paper for a mixture; the partitions of a tree then choose apart, so
+                that their parts seldom belong together. "network": of a tree, by the networks of appendix C.5, which
+                are fitted to the pseudocounts when they are first needed. With both, weights are drawn from N(0, I).
             sample: draw memory and codes; otherwise their means.
 
         Raises:
@@ -169,7 +171,10 @@ class WrittenMemory:
             first = torch.full((count,), cluster, device=self.state.loc_var.device)
         clusters = self._choose(choice, count, first, generator)
         clusters = clusters.reshape(*self.state.loc_var.shape[:-1], count)
-        return self.empty.sample(self.state, count, generator, clusters=clusters, sample=sample)
+        weights = None
+        if choice == "usage" and self.sums is not None:
+            weights = draw_weights(clusters, self.sums.to(torch.float64), self.state, generator)
+        return self.empty.sample(self.state, count, generator, clusters=clusters, weights=weights, sample=sample)
 
     @cached_property
     def networks(self) -> PrefixNetworks:

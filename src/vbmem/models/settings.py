@@ -17,7 +17,7 @@ OwnPrior = Literal["standard", "network"]
 Precision = Literal["bfloat16", "float32"]
 
 # How pictures are made unless told otherwise.
-READS = 2  # of what was drawn from a memory, before it is shown; more make it blurred, fewer leave blends
+READS = 1  # of what was drawn from a memory, before it is shown: more exaggerate, none leaves blends
 PAINT_STEPS = 2  # in which a crisp picture is painted; the second makes more of a difference than two further ones
 
 

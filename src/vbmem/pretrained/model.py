@@ -105,10 +105,10 @@ class Model(CodingModel):
         """New pictures from a memory alone (paper, G.1 and G.2): [count, channels, H, W].
 
         What is drawn from a cluster is a blend of all it holds, and few blends are pictures of something. So what was
-        drawn is read from the memory a few times, through pictures, as in `read`: that leads to what the memory holds,
-        and little of the variety is lost. The paper draws everything, the clusters of a mixture by `choice="prior"`. By
-        default clusters are drawn as often as the episode used them, and pixels are means, since sampled ones only add
-        independent noise. `memory.sample` gives what they show, their content, and `complete` makes codes of it.
+        drawn is read from the memory, through pictures, as in `read`: that leads to what the memory holds, and little
+        of the variety is lost. The paper draws everything, by `choice="prior"`. By default clusters are drawn as often
+        as the episode used them, with weights like those of its frames, and pixels are means, since sampled ones only
+        add independent noise. `memory.sample` gives what they show, their content, and `complete` makes codes of it.
 
         Args:
             memory: what `write` returned.
@@ -117,8 +117,9 @@ class Model(CodingModel):
             own: whose own part they have, "this content, that pose": pictures, or codes [n, C] that `encode` gave, one
                 for all or one for each. By default it is drawn from its prior.
             cluster: draw from this one only; of a tree, from this one of its first partition.
-            choice: which clusters pictures come from: "usage", as the episode used them; "prior", all alike, those of a
-                tree each partition for itself; "network", of a tree only. See `WrittenMemory.sample`.
+            choice: which clusters pictures come from, and where in them: "usage", as the episode used them; "prior",
+                all alike, those of a tree each partition for itself; "network", of a tree only. See
+                `WrittenMemory.sample`.
             sample: draw memory and codes anew for every picture; otherwise their means.
             sample_pixels: draw the pixels around what the decoder says; otherwise their mean.
             crisp: paint crisp pictures, or else show mean ones; see `decode`.
