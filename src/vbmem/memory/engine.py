@@ -269,11 +269,17 @@ def draw(
     clusters = draw_clusters(theta, generator) if sample else theta.argmax(-1)
     weights = means.gather(-2, clusters[..., None, None].expand(*clusters.shape, 1, means.shape[-1])).squeeze(-2)
     if sample and means.shape[-1] > 0:
-        factors = cholesky(addresses.weight_cov, "the covariance of the addressing weights").flatten(-2)  # [.., H, KK]
-        chosen = factors.gather(-2, clusters.unsqueeze(-1).expand(*clusters.shape, factors.shape[-1]))
+        factors = cholesky(addresses.weight_cov, "the covariance of the addressing weights")
         noise = torch.empty_like(weights).normal_(generator=generator)
-        weights = weights + (chosen.unflatten(-1, (means.shape[-1], -1)) @ noise.unsqueeze(-1)).squeeze(-1)
+        weights = weights + (of_each(factors, clusters) @ noise.unsqueeze(-1)).squeeze(-1)
     return clusters, weights
+
+
+def of_each(per_cluster: Tensor, clusters: Tensor) -> Tensor:
+    """What the cluster of every code has: [.., H, *rest] and int64 [.., n] -> [.., n, *rest]."""
+    rest = per_cluster.shape[clusters.ndim :]
+    index = clusters.reshape(*clusters.shape, *(1 for _ in rest)).expand(*clusters.shape, *rest)
+    return per_cluster.gather(clusters.ndim - 1, index)
 
 
 def emit(
@@ -290,19 +296,12 @@ def emit(
     Given s=h and w, M'w~ + noise is N(R_h'w~, (1 + w~'U_h w~ / s) Psi_h), so M itself is never drawn. Without `sample`,
     its mean.
     """
-    batch = clusters.shape[:-1]
-
-    def chosen(per_cluster: Tensor) -> Tensor:  # [.., H, *rest] -> [.., n, *rest]
-        rest = per_cluster.shape[len(batch) + 1 :]
-        index = clusters.reshape(*clusters.shape, *(1 for _ in rest)).expand(*clusters.shape, *rest)
-        return per_cluster.gather(len(batch), index)
-
     if prior.located:
         weights = torch.cat([weights, weights.new_ones(*clusters.shape, 1)], dim=-1)
-    mean = (weights.unsqueeze(-2) @ chosen(state.row_mean)).squeeze(-2)
+    mean = (weights.unsqueeze(-2) @ of_each(state.row_mean, clusters)).squeeze(-2)
     if not sample:
         return mean
-    spread = (weights.unsqueeze(-2) @ chosen(state.row_cov) @ weights.unsqueeze(-1)).squeeze(-1)
-    noise_var = chosen(prior.noise_var.expand(*batch, state.row_mean.shape[-3], -1))
+    spread = (weights.unsqueeze(-2) @ of_each(state.row_cov, clusters) @ weights.unsqueeze(-1)).squeeze(-1)
+    noise_var = of_each(prior.noise_var.expand(*clusters.shape[:-1], state.row_mean.shape[-3], -1), clusters)
     var = (1 + spread / prior.noise_scale) * noise_var
     return mean + var.sqrt() * torch.empty_like(mean).normal_(generator=generator)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from vbmem.linalg import cholesky
+from vbmem.memory.engine import of_each
 from vbmem.memory.state import MemoryState, Statistics
 
 
@@ -32,12 +33,5 @@ def draw_weights(
     mean = outer[..., :rows, rows:].sum(-1)  # S_w is beside S_ww, or nothing
     factor = cholesky(second - mean.unsqueeze(-1) * mean.unsqueeze(-2), "the covariance of written weights")
     noise = torch.randn(*clusters.shape, rows, 1, generator=generator, dtype=outer.dtype, device=outer.device)
-    drawn = (_of_each(factor, clusters) @ noise).squeeze(-1) + _of_each(mean, clusters)
+    drawn = (of_each(factor, clusters) @ noise).squeeze(-1) + of_each(mean, clusters)
     return drawn.to(state.row_mean)
-
-
-def _of_each(values: Tensor, clusters: Tensor) -> Tensor:
-    """Those of the cluster of every code: [.., H, *rest], [.., n] -> [.., n, *rest]."""
-    rest = values.shape[clusters.ndim :]
-    index = clusters.reshape(*clusters.shape, *(1 for _ in rest)).expand(*clusters.shape, *rest)
-    return values.gather(clusters.ndim - 1, index)
