@@ -122,8 +122,8 @@ def generate(
         by_cluster: draw so many from every cluster, each cluster a row.
         own: a picture, or a folder of as many as are drawn, whose own part of the code new pictures have, such as a
             pose or a hand, for a model that has one; otherwise that is drawn, too.
-        choice: which clusters pictures come from: as often as the pictures written used them, all alike as in the paper
-            (the parts of a tree each for itself), or, of a tree, as networks fitted to that use predict.
+        choice: which clusters pictures come from, and where in them: as the pictures written use them, all alike as in
+            the paper (the parts of a tree each for itself), or, of a tree, as networks fitted to that use predict.
         means: show the mean memory and codes instead of samples.
         sample_pixels: draw the pixels too, as in the paper, instead of showing their means.
         mean_pictures: show mean, blurred pictures also where the model can paint crisp ones.
