@@ -36,9 +36,9 @@ def log_likelihood(model: EpisodicModel, codes: Tensor, frames: Tensor) -> Tenso
 
 
 def posterior(outputs: Tensor) -> Normal:
-    """Means, then log standard deviations."""
+    """Means, then log standard deviations, kept within limits."""
     mean, log_std = outputs[: len(outputs) // 2], outputs[len(outputs) // 2 :]
-    return Normal(mean, log_std.exp())
+    return Normal(mean, log_std.clamp(-7, 3).exp())
 
 
 def standard_normal(like: Tensor) -> Normal:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vbmem.nets.layers import dense
 from vbmem.nets.precision import at_least_float32
 
-LARGEST_LOG_STD = 7.0  # and minus the smallest: of a VAE trained for long the smallest are at -4.5
+LOG_STD = (-7.0, 3.0)  # limits; a VAE trained for long has none below -4.5 or above 0.5
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class CodePosterior:
     def from_network(cls, outputs: Tensor) -> Self:
         """Means and log standard deviations, [.., 2 C], lifted to float32 before anything nonlinear.
 
-        The latter are kept within +-7, with the gradient they have there. An untrained network may say anything, and
-        where another one sees a draw of the code, the variance it gives in turn would soon be 0 or infinite.
+        The latter are kept between -7 and 3. An untrained network may say anything, and where another one sees a draw of
+        the code, as p(own | content) does, single frames would have an enormous divergence. Beyond the limits there is
+        no gradient: one that still pushed outwards would meet no resistance, and in the end take all else with it.
         """
         mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
-        beyond = (log_std.clamp(-LARGEST_LOG_STD, LARGEST_LOG_STD) - log_std).detach()
-        return cls(mean, torch.exp(2 * (log_std + beyond)))
+        return cls(mean, torch.exp(2 * log_std.clamp(*LOG_STD)))
 
     def cut(self, size: int) -> tuple[Self, Self]:
         """Of the first `size` numbers of the codes, and of the rest."""
