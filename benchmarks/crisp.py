@@ -1,12 +1,13 @@
 """How crisp and how real are the pictures of a memory, painted in so many steps, and how long does that take?
 
-    python benchmarks/crisp.py MODEL --data-dir DIRECTORY [--split valid] [--clusters 10 64] [--out FILE.json]
+    python benchmarks/crisp.py MODEL --data-dir DIRECTORY [--split valid] [--classifier FILE] [--out FILE.json]
 
 The directory holds CIFAR-10. Every episode of 64 pictures is written, and as many are made of its memory; the
 Frechet distance between all of these and all written ones is that of two Gaussians in the features of a
-classifier, which is trained here, on the training pictures (a minute on a GPU), and judges nothing else. Beside it the
-distance between two halves of the written pictures, of which half as many are twice as far apart by chance; and
-sharpness: the mean absolute Laplacian. Choose the number of steps on the validation pictures.
+classifier, which is trained here, on the training pictures (a minute on a GPU), and judges nothing else. Two that were
+trained alike still differ by some percent in what they say: to compare models, let `--classifier` keep it in a file.
+Beside it the distance between two halves of the written pictures, of which half as many are twice as far apart by
+chance; and sharpness: the mean absolute Laplacian. Choose the number of steps on the validation pictures.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from safetensors.torch import load_model, save_model
 from scipy.linalg import sqrtm
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -77,12 +79,23 @@ def as_frames(pictures: np.ndarray[Any, Any], device: torch.device) -> Tensor:
     return torch.from_numpy(pictures).to(device).movedim(-1, 1).float() / 255
 
 
-def trained_classifier(images: ImageSet, width: int, epochs: int, device: torch.device) -> tuple[Classifier, float]:
-    """On the training pictures, shifted and mirrored at random; and its accuracy on the test pictures."""
+def kept_classifier(file: Path | None, images: ImageSet, width: int, epochs: int, device: torch.device) -> Classifier:
+    """That of the file, if it is there; otherwise a new one, which is put into it."""
     torch.manual_seed(0)
+    network = Classifier(width).to(device, memory_format=torch.channels_last)
+    if file is not None and file.exists():
+        load_model(network, file)
+    else:
+        train(network, images, epochs, device)
+        if file is not None:
+            save_model(network, file)
+    return network.eval().requires_grad_(False)
+
+
+def train(network: Classifier, images: ImageSet, epochs: int, device: torch.device) -> None:
+    """On the training pictures, shifted and mirrored at random."""
     pictures, classes = images.split("train")
     assert classes is not None
-    network = Classifier(width).to(device, memory_format=torch.channels_last)
     frames, labels = as_frames(pictures, device), torch.from_numpy(classes).long().to(device)
     batch, steps = 512, epochs * (len(frames) // 512)
     optimiser = torch.optim.SGD(network.parameters(), lr=0.4, momentum=0.9, nesterov=True, weight_decay=5e-4)
@@ -100,9 +113,12 @@ def trained_classifier(images: ImageSet, width: int, epochs: int, device: torch.
             loss.backward()
             optimiser.step()
             schedule.step()
-    network.eval().requires_grad_(False)
-    said = torch.cat([network(part).argmax(-1) for part in as_frames(images.x_test, device).split(1000)])
-    return network, float((said.cpu() == torch.from_numpy(images.y_test)).double().mean())
+
+
+def accuracy(network: Classifier, images: ImageSet, device: torch.device) -> float:
+    """On the test pictures."""
+    said = in_parts(network, as_frames(images.x_test, device)).argmax(-1)
+    return float((said.cpu() == torch.from_numpy(images.y_test)).double().mean())
 
 
 def frechet(one: Tensor, other: Tensor) -> float:
@@ -126,7 +142,7 @@ def pictures_of(
     what `generate` makes of them, and the written pictures read once."""
     made: dict[str, list[Tensor]] = {}
     for number, (memory, frames) in enumerate(zip(memories, track(episodes, "painting"), strict=True)):
-        how = how | {"generator": torch.Generator(frames.device).manual_seed(number)}
+        how = how | {"generator": seeded(frames, number)}
         for name, pictures in {
             "draws": model.generate(memory, FRAMES, reads=0, **how),
             "generated": model.generate(memory, FRAMES, **how),
@@ -134,6 +150,10 @@ def pictures_of(
         }.items():
             made.setdefault(name, []).append(pictures)
     return {name: torch.cat(pictures) for name, pictures in made.items()}
+
+
+def seeded(like: Tensor, seed: int) -> torch.Generator:
+    return torch.Generator(like.device).manual_seed(seed)
 
 
 def in_parts(function: Callable[[Tensor], Tensor], of: Tensor, size: int = 500) -> Tensor:
@@ -161,6 +181,7 @@ def main() -> None:
     parser.add_argument("--split", choices=["valid", "test"], default="test")
     parser.add_argument("--clusters", type=int, nargs="+", default=[10, 64])
     parser.add_argument("--episodes", type=int, help="at most so many; by default all there are")
+    parser.add_argument("--classifier", type=Path, help="a file that keeps the classifier for the next run")
     parser.add_argument("--width", type=int, default=64, help="of the classifier")
     parser.add_argument("--epochs", type=int, default=24, help="of the classifier")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -170,7 +191,7 @@ def main() -> None:
     device = torch.device(options.device)
     model = vbmem.load(options.model, device)
     images = load_images("cifar10", options.data_dir)
-    judge, accuracy = trained_classifier(images, options.width, options.epochs, device)
+    judge = kept_classifier(options.classifier, images, options.width, options.epochs, device)
     pictures = as_frames(images.split(options.split)[0], device)
     pictures = pictures[torch.randperm(len(pictures), generator=torch.Generator().manual_seed(0)).to(device)]
     episodes = pictures[: len(pictures) // FRAMES * FRAMES].unflatten(0, (-1, FRAMES))[: options.episodes]
@@ -185,7 +206,7 @@ def main() -> None:
         "model": options.model,
         "split": options.split,
         "pictures": len(written),
-        "classifier": {"accuracy": accuracy, "width": options.width, "epochs": options.epochs},
+        "classifier": {"accuracy": accuracy(judge, images, device), "width": options.width, "epochs": options.epochs},
         "device": torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads",
         "real": {"sharpness": sharpness(written), "frechet": frechet(*halves)},
         "clusters": {},
@@ -197,7 +218,10 @@ def main() -> None:
         rows: dict[str, dict[str, Any]] = {}
         sized = model.resize(clusters=clusters)
         start = "data" if clusters >= FRAMES else None  # a cluster for every picture, as in `vbmem metrics`
-        memories = [sized.write(frames, start=start) for frames in track(episodes, f"writing, H={clusters}")]
+        memories = [
+            sized.write(frames, start=start, generator=seeded(frames, number))
+            for number, frames in enumerate(track(episodes, f"writing, H={clusters}"))
+        ]
         for steps in (0, *STEPS):
             how = {"crisp": True, "paint_steps": steps} if steps else {"crisp": False}
             painted = f"{steps} steps" if steps else "mean"
