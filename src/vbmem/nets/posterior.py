@@ -25,9 +25,9 @@ class CodePosterior:
     def from_network(cls, outputs: Tensor) -> Self:
         """Means and log standard deviations, [.., 2 C], lifted to float32 before anything nonlinear.
 
-        The latter are kept between -7 and 3. An untrained network may say anything, and where another one sees a draw of
-        the code, as p(own | content) does, single frames would have an enormous divergence. Beyond the limits there is
-        no gradient: one that still pushed outwards would meet no resistance, and in the end take all else with it.
+        The latter are kept between -7 and 3. An untrained network may say anything, and where another one sees a draw
+        of the code, as p(own | content) does, single frames would have an enormous divergence. Beyond the limits there
+        is no gradient: one that still pushed outwards would meet no resistance, and in the end take all else with it.
         """
         mean, log_std = at_least_float32(outputs).chunk(2, dim=-1)
         return cls(mean, torch.exp(2 * log_std.clamp(*LOG_STD)))
