@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, help="at most so many; by default all there are")
     parser.add_argument("--classifier", type=Path, help="a file that keeps the classifier for the next run")
     parser.add_argument("--width", type=int, default=64, help="of the classifier")
-    parser.add_argument("--epochs", type=int, default=24, help="of the classifier")
+    parser.add_argument("--epochs", type=int, default=24, help="of the classifier, unless it is kept")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

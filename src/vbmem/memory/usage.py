@@ -11,10 +11,10 @@ from vbmem.memory.state import MemoryState, Statistics
 def draw_weights(
     clusters: Tensor, sums: Statistics, state: MemoryState, generator: torch.Generator | None = None
 ) -> Tensor:
-    """w ~ N(m_h, V_h) for codes of these clusters, [.., n] -> [.., n, K]: mean and covariance of the weights of the
+    """w ~ N(m_h, V_h) for codes of these clusters, [.., n] -> [.., n, K]: mean and covariance of the weights of the N
     frames that cluster h holds,
 
-        m = S_w / (n + a),   V = (S_ww + a I) / (n + a) - m m',   a = 1 / H
+        m = S_w / (N + a),   V = (S_ww + a I) / (N + a) - m m',   a = 1 / H
 
     with q(w)'s own uncertainty, and of one more frame in all that has the prior's, N(0, I). That is what a cluster
     without frames draws from. Of few frames the weights are far from it: a single one lies where its weights are, and
