@@ -125,7 +125,7 @@ def test_compiled_parts_give_the_losses_and_gradients_of_eager_ones(name, monkey
     def compile_plainly(function, **options):
         calls.append(options)
         backend = "aot_eager" if name in TRACED_BACKWARDS else "eager"
-        return torch_compile(function, backend=backend, **options)
+        return torch_compile(function, backend=backend, fullgraph=options["fullgraph"], dynamic=options["dynamic"])
 
     torch_compile = torch.compile
     monkeypatch.setattr(torch, "compile", compile_plainly)

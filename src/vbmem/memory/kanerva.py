@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vbmem.linalg import inverse_and_logdet
 from vbmem.memory.checks import check_positive, check_size
+from vbmem.memory.compiling import compiled
 from vbmem.memory.precision import full_precision
 from vbmem.memory.reading import Memory
 from vbmem.memory.sized import Scale
@@ -73,7 +74,7 @@ class KanervaMemory(Memory):
 
     def compile(self) -> None:
         """Compile what the online write repeats for every frame."""
-        self._online_step = torch.compile(online_step, fullgraph=True, dynamic=False)
+        self._online_step = compiled(online_step)
 
     @full_precision
     def write(self, codes: Tensor) -> tuple[MemoryState, Addresses]:

@@ -11,6 +11,7 @@ from vbmem.memory import engine, expansion, fitting, short
 from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks, in_parts
 from vbmem.memory.checks import check_size, warn_of_scale
 from vbmem.memory.choice import DirichletChoice
+from vbmem.memory.compiling import compiled
 from vbmem.memory.precision import full_precision, warn_of_strain
 from vbmem.memory.seeding import greedy_seed, lloyd_step, next_seed
 from vbmem.memory.sized import Noise
@@ -37,12 +38,12 @@ class VariationalMemory(SteppingMemory):
 
     def compile(self) -> None:
         """Compile what a write repeats, once for all iterations, instead of a graph as long as the whole write."""
-        self._advance = torch.compile(engine.advance, fullgraph=True, dynamic=False)
-        self._sweep = torch.compile(engine.sweep, fullgraph=True, dynamic=False)
-        self._bound = torch.compile(engine.bound_of_codes, fullgraph=True, dynamic=False)
-        self._next_seed = torch.compile(next_seed, fullgraph=True, dynamic=False)
-        self._greedy_seed = torch.compile(greedy_seed, fullgraph=True, dynamic=False)
-        self._lloyd_step = torch.compile(lloyd_step, fullgraph=True, dynamic=False)
+        self._advance = compiled(engine.advance)
+        self._sweep = compiled(engine.sweep)
+        self._bound = compiled(engine.bound_of_codes)
+        self._next_seed = compiled(next_seed)
+        self._greedy_seed = compiled(greedy_seed)
+        self._lloyd_step = compiled(lloyd_step)
 
     @block_threads
     @full_precision
