@@ -388,7 +388,7 @@ def test_the_missing_half_is_filled_in(shipped_model, china):
     known = torch.ones(32, 32, dtype=torch.bool)
     known[:, 16:] = False
     right = (..., slice(16, None))
-    filled = shipped_model.read(memory, frames, 4, known=known, sample=False, every_step=False, crisp=False)
+    filled = shipped_model.read(memory, frames, 4, known=known, sample=False, every_step=False)
     guess = mean_picture(shipped_model, memory)
     assert (filled - frames)[right].square().mean() < 0.6 * (guess - frames)[right].square().mean()
 
