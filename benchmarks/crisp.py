@@ -34,7 +34,7 @@ from vbmem.data.image_set import ImageSet
 from vbmem.progress import track
 
 FRAMES = 64
-STEPS = (1, 2, 4)
+STEPS = (1, 2, 4)  # in which painting is timed
 COUNTS = (1, 16, 64)  # pictures whose painting is timed
 console = Console(width=110)
 
@@ -180,6 +180,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--split", choices=["valid", "test"], default="test")
     parser.add_argument("--clusters", type=int, nargs="+", default=[10, 64])
+    parser.add_argument("--steps", type=int, nargs="*", default=list(STEPS), help="in which pictures are painted")
     parser.add_argument("--episodes", type=int, help="at most so many; by default all there are")
     parser.add_argument("--classifier", type=Path, help="a file that keeps the classifier for the next run")
     parser.add_argument("--width", type=int, default=64, help="of the classifier")
@@ -222,7 +223,7 @@ def main() -> None:
             sized.write(frames, start=start, generator=seeded(frames, number))
             for number, frames in enumerate(track(episodes, f"writing, H={clusters}"))
         ]
-        for steps in (0, *STEPS):
+        for steps in (0, *options.steps):
             how = {"crisp": True, "paint_steps": steps} if steps else {"crisp": False}
             painted = f"{steps} steps" if steps else "mean"
             for name, made in pictures_of(sized, memories, episodes, how).items():

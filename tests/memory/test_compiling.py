@@ -5,7 +5,9 @@ from memory.zoo import normal
 from vbmem.memory import MixtureMemory
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch itself
+@pytest.mark.filterwarnings(  # of torch itself; the compiler looks at .grad of every tensor
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
+)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="strides are padded on a GPU only")
 def test_gradients_of_rows_whose_strides_a_compiler_would_pad():
     """Five faces an episode, half of the code in memory: 4 x 3 x 100 numbers are no multiple of 32."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import vbmem
 from tiny import noise, seeded, tiny_network
 from vbmem.data import ImageSet
 from vbmem.errors import DataError, ModelError
-from vbmem.models import FrameFormat, SavedModel, save_model
+from vbmem.models import CrispConfig, FrameFormat, SavedModel, save_model
 from vbmem.paper import metrics as module
 from vbmem.paper.metrics import draw_pictures, measures, metrics, neighbours
 from vbmem.paper.metrics.measures import Trial, damage
@@ -166,6 +167,20 @@ class TestMeasurement:
         model.read(memory, ways["samples"], 2, generator=again)
         assert ways["chance"].equal(model.generate(other, 5, reads=0, generator=again))
         assert ways["ceiling"].equal(model.decode(model.encode(frames).mean))
+
+    def test_crisp_samples_are_painted_and_leave_the_other_draws_alone(self, models):
+        model, frames = vbmem.load(models / "mixture"), torch.rand(5, 3, 8, 8, generator=seeded())
+        painter = CrispConfig(width=8, blocks=1).build(model.frame, model.network.config.code_size).eval()
+        painting = replace(model, painter=painter.requires_grad_(False))
+        memory, shared = model.write(frames, generator=seeded()), seeded(7)
+        trial = Trial(model, frames, memory, memory, unjudged, shared, painting)
+        before = shared.get_state()
+        ways: Any = measures.crisp_samples(trial)
+        assert shared.get_state().equal(before)
+        assert list(ways) == ["0 reads", "4 reads", "2 reads", "ceiling"]
+        assert ways["0 reads"].equal(painting.generate(memory, 5, reads=0, generator=seeded(7)))
+        assert not ways["ceiling"].equal(model.decode(model.encode(frames).mean))
+        assert measures.crisp_samples(replace(trial, painting=None)) == {}
 
     def test_the_other_memory_is_that_of_the_next_episode(self, models, data_dir, monkeypatch):
         given, samples = [], measures.samples

@@ -72,7 +72,9 @@ def metrics(
             f"{episodes} episodes of {frames} frames are {pictures} pictures; expected {MOST_PICTURES} or less"
         )
     lengths = [frames] * (episodes + 1)  # the last only for chance
-    subject, eye = replace(load(model), painter=None), load_network(judge)  # pixels are always means
+    loaded, eye = load(model), load_network(judge)
+    subject = replace(loaded, painter=None)  # pixels are means, but for crisp samples
+    painting = None if loaded.painter is None else loaded
     network = eye.network
     if not isinstance(network, CodedModel) or network.frame != subject.frame:
         raise ModelError(f"{judge} cannot judge {model}; choose a model with codes, for {subject.frame}")
@@ -86,7 +88,7 @@ def metrics(
         view = functools.partial(judge_pictures, network, features(network, others))
         written = [(x, subject.write(x, generator=generator)) for x in drawn[: episodes + 1]]
         neighbours = itertools.pairwise(written)  # the other memory of every trial is that of the next
-        trials = [Trial(subject, x, memory, other, view, generator) for (x, memory), (_, other) in neighbours]
+        trials = [Trial(subject, x, memory, other, view, generator, painting) for (x, memory), (_, other) in neighbours]
     chosen = {name: metric for name, metric in METRICS.items() if name in names}
     measured = [{name: metric(x) for name, metric in chosen.items()} for x in track(trials, "sampling, recalling")]
     summary = summarise(measured)

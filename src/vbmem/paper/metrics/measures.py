@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from vbmem.data.damage import blur, hide_right
 from vbmem.memory.prefixes import PrefixNetworks
 from vbmem.memory.written import WrittenMemory
+from vbmem.models.settings import CRISP_READS
 from vbmem.paper.metrics.neighbours import Pictures, Rows, hit_rate, nearest
 from vbmem.pretrained.model import Model
 from vbmem.progress import track
@@ -38,6 +39,7 @@ class Trial:
     other: WrittenMemory  # of another episode
     judge: Judge
     generator: Generator  # shared by all trials
+    painting: Model | None = None  # the model that is measured with its crisp decoder, if it has one
 
 
 def samples(trial: Trial) -> Rows:
@@ -53,6 +55,20 @@ def samples(trial: Trial) -> Rows:
         "ceiling": model.decode(model.encode(frames).mean),
     }
     return trial.judge(made, frames)
+
+
+def crisp_samples(trial: Trial) -> Rows:
+    """The same of crisp pictures, which are read through crisp pictures; there are none of a model that cannot paint.
+    Draws are by themselves, and leave those of other metrics as they are without a painter."""
+    model, frames, memory = trial.painting, trial.frames, trial.memory
+    if model is None:
+        return {}
+    generator = Generator().manual_seed(trial.generator.initial_seed())
+    made = {
+        f"{reads} reads": model.generate(memory, len(frames), reads=reads, generator=generator)
+        for reads in (0, CRISP_READS, STEPS[-1])
+    }
+    return trial.judge(made | {"ceiling": model.decode(model.encode(frames).mean, generator=generator)}, frames)
 
 
 def joint_samples(trial: Trial) -> Rows:
@@ -150,6 +166,7 @@ def write_time(model: Model, frames: Tensor, generator: Generator) -> dict[str, 
 # In this order: they draw from one generator.
 METRICS: dict[str, Callable[[Trial], Rows | dict[str, Rows]]] = {
     "samples": samples,
+    "crisp samples": crisp_samples,
     "joint assignments": joint_samples,
     "recall": recall,
 }
