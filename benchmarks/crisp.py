@@ -7,7 +7,7 @@ Frechet distance between all of these and all written ones is that of two Gaussi
 classifier, which is trained here, on the training pictures (a minute on a GPU), and judges nothing else. Two that were
 trained alike still differ by some percent in what they say: to compare models, let `--classifier` keep it in a file.
 Beside it the distance between two halves of the written pictures, of which half as many are twice as far apart by
-chance; and sharpness: the mean absolute Laplacian. Choose the number of steps on the validation pictures.
+chance; and sharpness: the mean absolute Laplacian. Choose the numbers of steps and reads on the validation pictures.
 """
 
 from __future__ import annotations
@@ -136,10 +136,10 @@ def sharpness(pictures: Tensor) -> float:
 
 
 def pictures_of(
-    model: vbmem.Model, memories: list[vbmem.WrittenMemory], episodes: Tensor, how: dict[str, Any]
+    model: vbmem.Model, memories: list[vbmem.WrittenMemory], episodes: Tensor, reads: list[int], how: dict[str, Any]
 ) -> dict[str, Tensor]:
     """As many pictures as were written, [64 episodes, ..], of the memory of every episode [64, ..]: draws as they are,
-    what `generate` makes of them, and the written pictures read once."""
+    what `generate` makes of them, also with so many reads, and the written pictures read once."""
     made: dict[str, list[Tensor]] = {}
     for number, (memory, frames) in enumerate(zip(memories, track(episodes, "painting"), strict=True)):
         how = how | {"generator": seeded(frames, number)}
@@ -147,6 +147,7 @@ def pictures_of(
             "draws": model.generate(memory, FRAMES, reads=0, **how),
             "generated": model.generate(memory, FRAMES, **how),
             "recalled": model.read(memory, frames, 1, sample=False, every_step=False, **how),
+            **{f"{n} reads": model.generate(memory, FRAMES, reads=n, **how) for n in reads},
         }.items():
             made.setdefault(name, []).append(pictures)
     return {name: torch.cat(pictures) for name, pictures in made.items()}
@@ -181,6 +182,7 @@ def main() -> None:
     parser.add_argument("--split", choices=["valid", "test"], default="test")
     parser.add_argument("--clusters", type=int, nargs="+", default=[10, 64])
     parser.add_argument("--steps", type=int, nargs="*", default=list(STEPS), help="in which pictures are painted")
+    parser.add_argument("--reads", type=int, nargs="*", default=[], help="of what is generated, also so many")
     parser.add_argument("--episodes", type=int, help="at most so many; by default all there are")
     parser.add_argument("--classifier", type=Path, help="a file that keeps the classifier for the next run")
     parser.add_argument("--width", type=int, default=64, help="of the classifier")
@@ -226,7 +228,7 @@ def main() -> None:
         for steps in (0, *options.steps):
             how = {"crisp": True, "paint_steps": steps} if steps else {"crisp": False}
             painted = f"{steps} steps" if steps else "mean"
-            for name, made in pictures_of(sized, memories, episodes, how).items():
+            for name, made in pictures_of(sized, memories, episodes, options.reads, how).items():
                 row = {"sharpness": sharpness(made), "frechet": frechet(looked_at(made), known)}
                 rows.setdefault(name, {})[painted] = row
                 share = f"{row['sharpness'] / real:.2f}"

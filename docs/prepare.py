@@ -104,6 +104,15 @@ def samples() -> str:
     )
 
 
+def crisp_samples() -> str:
+    measured = read("metrics/cifar10-mixture.json")["crisp samples"]
+    rows = [
+        [way, *(pair(row, space) for space in ("pixels", "codes"))]
+        for way, row in measured.items()
+    ]
+    return table("precision / coverage | pixels | codes", rows)
+
+
 def recall() -> str:
     errors = read("metrics/cifar10-mixture.json")["recall"]["error"]
     ways = [
@@ -395,6 +404,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/table1.json celeba": lambda: table1("celeba"),
     "results/figure2/figure2.json": figure2,
     "results/metrics samples": samples,
+    "results/metrics crisp samples": crisp_samples,
     "results/metrics recall": recall,
     "results/metrics sizes": sizes,
     "results/write.json ratios": write,
