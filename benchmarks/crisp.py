@@ -34,7 +34,7 @@ from vbmem.data.image_set import ImageSet
 from vbmem.progress import track
 
 FRAMES = 64
-STEPS = (1, 2, 4)  # in which painting is timed
+STEPS = (1, 2, 4)  # in which painting is timed, and pictures are painted unless told otherwise
 COUNTS = (1, 16, 64)  # pictures whose painting is timed
 console = Console(width=110)
 

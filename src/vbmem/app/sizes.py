@@ -42,7 +42,7 @@ def try_sizes(model: Model, codes: Tensor, size_name: str, present: int) -> list
 
 
 def _sample_distance(empty: VariationalMemory, codes: Tensor, iterations: int, start: Start | None) -> float | None:
-    """The mean distance of samples, read as often as those that are shown, from the pictures that were left out."""
+    """The mean distance of samples, read without painting any, from the pictures that were left out."""
     if len(codes) < FEWEST:
         return None
     distances = []

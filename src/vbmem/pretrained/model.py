@@ -120,7 +120,8 @@ class Model(CodingModel):
         Args:
             memory: what `write` returned.
             count: how many.
-            reads: how often what was drawn is read, by means; 0 for draws as they are. By default `usual_reads`.
+            reads: how often what was drawn is read, by means; 0 for draws as they are. By default 4 times through crisp
+                pictures, or once through mean ones.
             own: whose own part they have, "this content, that pose": pictures, or codes [n, C] that `encode` gave, one
                 for all or one for each. By default it is drawn from its prior.
             cluster: draw from this one only; of a tree, from this one of its first partition.
