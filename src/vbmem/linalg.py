@@ -63,6 +63,8 @@ def common_basis(metric: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor
 
     The gradient is finite even where values of e are equal; there it is that of functions of those values alone.
     """
+    if not metric.shape[-1]:  # nothing for the libraries, whose checks would wait for the device
+        return metric, metric.new_zeros(metric.shape[:-1]), metric.new_zeros(metric.shape[:-2])
     factor = torch.linalg.cholesky_ex(metric)[0]
     half = torch.linalg.solve_triangular(factor, matrix, upper=False)
     whitened = torch.linalg.solve_triangular(factor, half.mT, upper=False)

@@ -11,6 +11,7 @@ from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel, Evidence, FrameFormat, normal_kl, repeat_episodes, repeat_posterior
 from vbmem.models.cuda_streams import SideStream
 from vbmem.models.settings import MemoryConfig, Regulariser
+from vbmem.models.telling import log_own_share
 from vbmem.nets import CodeHead, CodePosterior
 
 HIDDEN = (256, 256)  # units of the networks between the two parts of a code
@@ -44,6 +45,10 @@ class MemoryModel(CodedModel):
         self.content_size = content_size
         self.memory = memory
         self.memory.warns = False
+        self.single: VariationalMemory | None = None
+        if config.tells_apart:  # of so few frames a cluster without factors says all there is to say
+            self.single = memory.resize(rows=0, **{name: 1 for name in memory.sizes if name == "clusters"})
+            self.single.warns = False
         # For the best rotation of its weights, where q(M, b) is one matrix of factors and a location.
         self.waits = memory.located and not memory.factorised and memory.layout[1] > 0
         self.iterations = config.iterations or self.memory.default_iterations
@@ -67,7 +72,10 @@ class MemoryModel(CodedModel):
 
     def scaled_memory(self) -> VariationalMemory:
         """The memory with its prior's scales as now trained."""
-        return self.memory.with_prior(**{name: log_scale.exp() for name, log_scale in self.log_scales.items()})
+        return self._scaled(self.memory)
+
+    def _scaled(self, memory: VariationalMemory) -> VariationalMemory:
+        return memory.with_prior(**{name: log_scale.exp() for name, log_scale in self.log_scales.items()})
 
     def resize(self, **sizes: int) -> None:
         """Write into a memory of other sizes from now on, as in `resize(clusters=100)`; networks and prior stay."""
@@ -139,6 +147,10 @@ class MemoryModel(CodedModel):
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         embeddings, posterior = self.look(self.seen(frames))
+        extra = None
+        if self.training and self.single is not None:
+            share = log_own_share(self._scaled(self.single), self.content(posterior.mean))
+            extra = repeat_episodes(self.config.tells_apart * frames.shape[1] * share, copies)
         posterior, frames = repeat_posterior(posterior, copies), repeat_episodes(frames, copies)
         content, own = posterior.cut(self.content_size)
         side = SideStream(frames.device)
@@ -177,6 +189,7 @@ class MemoryModel(CodedModel):
             log_likelihood=log_likelihood,
             divergences=divergences,
             episode_length=frames.shape[1],
+            extra_objective=extra,
             measures=measured,
         )
 

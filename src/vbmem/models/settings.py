@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pkgutil
 from dataclasses import KW_ONLY, asdict, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args, get_type_hints
@@ -153,6 +154,10 @@ class MemoryConfig(ModelConfig):
     learned_scales: bool = False
     """Train the prior's row_var and loc_var, and a noise_var for every number of the content. Where frames have nothing
     in common, as on shuffled CIFAR-10, this tends to switch the memory off."""
+    tells_apart: float = 0.0
+    """In training, how many times log p(own episode | content) of a frame counts beside its bound, by the density of
+    its content under memories of one and of five frames of every episode of the batch. For episodes of one label each,
+    whose labels a memory is to tell apart afterwards."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,6 +178,10 @@ class MemoryConfig(ModelConfig):
             raise ValueError(f"a {self.memory} memory has no locations, and so no loc_var; leave it out")
         if not 0 < self.written_share <= 1:
             raise ValueError(f"written_share must lie above 0 and not above 1, got {self.written_share}")
+        if not 0 <= self.tells_apart < math.inf:
+            raise ValueError(f"tells_apart must be 0 or a positive number, got {self.tells_apart}")
+        if self.tells_apart and self.memory in ("gaussian", "categorical"):
+            raise ValueError(f"tells_apart is by clusters' locations, which a {self.memory} memory has not; leave it 0")
 
     def build(self, frame: FrameFormat) -> EpisodicModel:
         """An untrained model over frames of this format; where nothing of a code is written, a VAE."""

@@ -85,6 +85,13 @@ class RunConfig:
         _require(self.clip is None or self.clip > 0, "clip must be positive", self.clip or 0)
         if self.regularise and not isinstance(self.model, MemoryConfig):
             raise ValueError("only a model with a memory can be regularised: codes move towards what it recalls")
+        if isinstance(self.model, MemoryConfig) and self.model.tells_apart:
+            alone = self.data.episodes == "by-label" and self.data.labels_per_episode == 1
+            if not alone or self.data.episode_length < 2:
+                raise ValueError(
+                    "tells_apart needs episodes of one label, of two frames or more; set data.episodes to by-label and "
+                    "data.labels_per_episode to 1, or leave tells_apart 0"
+                )
         _require(0 <= self.averaging < 1, "averaging must lie in [0, 1)", self.averaging)
         _require(0 <= self.damage <= 1, "damage must lie in [0, 1]", self.damage)
 
