@@ -20,7 +20,7 @@ def single(size: int, **prior: float) -> MixtureMemory:
 
 
 def by_hand(contents: torch.Tensor, noise: float, spread: float) -> torch.Tensor:
-    """With the normal predictive density of a mean of unknown place: m = n s/(n s + v) mean, var = v + s v/(n s + v)."""
+    """By N(z; n s / (n s + v) mean, v + s v / (n s + v)), what n frames around a place from N(0, s) predict."""
     result = []
     for own, episode in enumerate(contents):
         by_shots = []
@@ -77,7 +77,8 @@ class TestTraining:
     def test_the_bound_stays_as_it_is(self):
         (_, plain), (_, told) = self.evidence(0.0), self.evidence(3.0)
         assert torch.equal(plain.elbo, told.elbo)
-        assert plain.extra_objective is None and told.extra_objective is not None
+        assert plain.extra_objective is None
+        assert told.extra_objective is not None
 
     def test_the_weight_counts_beside_it_once_a_frame(self):
         one, three = self.evidence(1.0)[1].extra_objective, self.evidence(3.0)[1].extra_objective

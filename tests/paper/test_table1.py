@@ -1,12 +1,14 @@
 """Table 1: its paper's numbers, its rows and its summary."""
 
 import json
+import math
 import statistics
 from dataclasses import replace
 
 import pytest
 import torch
 from rich.console import Console
+from scipy import stats
 
 from vbmem.paper import table1
 from vbmem.paper.presets import get_preset
@@ -96,6 +98,33 @@ class TestSummary:
                 assert model in text
         assert text.count("1005.0 ± 7.1 (2), 7.53 bits") == 10
         assert "3593.7, 6.31 bits" in text
+
+
+class TestLead:
+    def leads(self, memory, vae, prefix=""):
+        rows = {f"{prefix}cifar10-categorical": memory, f"{prefix}cifar10-vae": vae}
+        return table1.leads(
+            table1.summarise([made_up_run(name, seed, x) for name, row in rows.items() for seed, x in enumerate(row)])
+        )
+
+    def test_it_is_the_difference_of_the_means_with_welchs_p(self):
+        memory, vae = [3905.0, 3755.0, 3969.0], [3719.0, 3727.0, 3782.0]
+        lead = self.leads(memory, vae)["cifar10"]["ours"]
+        variances = [statistics.variance(row) / 3 for row in (memory, vae)]
+        t = (statistics.mean(memory) - statistics.mean(vae)) / math.sqrt(sum(variances))
+        degrees = sum(variances) ** 2 / sum(v**2 / 2 for v in variances)  # Welch and Satterthwaite
+        assert lead["nats"] == pytest.approx(statistics.mean(memory) - statistics.mean(vae))
+        assert lead["p"] == pytest.approx(2 * stats.t.sf(abs(t), degrees))
+
+    def test_each_way_of_training_has_its_own(self):
+        assert list(self.leads([3.0, 4.0], [1.0, 2.5], "paper-")["cifar10"]) == ["as_in_paper"]
+
+    def test_one_seed_says_nothing(self):
+        assert self.leads([3.0], [1.0, 2.0]) == {}
+
+    def test_it_is_shown_below_the_table(self, tmp_path, trained):
+        text = make_table(tmp_path, models=["vae", "categorical"], seeds=[0, 1, 2])
+        assert "cifar10, ours: categorical less VAE +0.0 nats (p = 1), Welch's t-test over seeds" in text
 
 
 class TestRows:
