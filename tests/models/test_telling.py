@@ -15,11 +15,11 @@ from vbmem.train.settings import DataConfig, RunConfig
 FRAME = FrameFormat(8, 1, "bernoulli")
 
 
-def single(size: int, **prior: float) -> MixtureMemory:
+def single(size, **prior):
     return MixtureMemory(size, rows=0, clusters=1, **prior)
 
 
-def by_hand(contents: torch.Tensor, noise: float, spread: float) -> torch.Tensor:
+def by_hand(contents, noise, spread):
     """By N(z; n s / (n s + v) mean, v + s v / (n s + v)), what n frames around a place from N(0, s) predict."""
     result = []
     for own, episode in enumerate(contents):
@@ -65,10 +65,19 @@ def test_short_episodes_are_asked_after_one_frame_alone():
 
 
 class TestTraining:
-    def evidence(self, weight: float, *, training: bool = True, copies: int = 1, **rest):
+    def evidence(self, weight, *, training=True, copies=1):
         torch.manual_seed(0)
-        settings = {"code_size": 6, "own_size": 2, "filters": 4, "style": "basic", "learned_scales": True} | rest
-        model = MemoryConfig("mixture", rows=1, clusters=2, tells_apart=weight, **settings).build(FRAME)
+        model = MemoryConfig(
+            "mixture",
+            code_size=6,
+            own_size=2,
+            filters=4,
+            rows=1,
+            clusters=2,
+            style="basic",
+            learned_scales=True,
+            tells_apart=weight,
+        ).build(FRAME)
         frames = (torch.rand(3, 6, 1, 8, 8) > 0.5).float()
         model.train(training)
         torch.manual_seed(1)
