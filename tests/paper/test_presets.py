@@ -22,7 +22,7 @@ FRAMES = {
     "omniglot": FrameFormat(28, 1, "bernoulli"),
 }
 DIGITS = ("digits-vae", "digits-categorical", "digits-mixture")
-OMNIGLOT = ("omniglot-vae", "omniglot-statistician", "omniglot-dkm", "omniglot-mixture")
+OMNIGLOT = ("omniglot-vae", "omniglot-statistician", "omniglot-dkm", "omniglot-mixture", "omniglot-told")
 MIXED = "omniglot-mixed-statistician"
 
 over_datasets = pytest.mark.parametrize("dataset", DATASETS)
@@ -206,8 +206,9 @@ def test_celeba_has_the_models_of_cifar10():
 
 
 def test_of_a_character_its_memory_holds_few_numbers_and_the_others_have_the_same_code_for_a_frame():
-    vae, statistician, dkm, mixture = (get_preset(name).model for name in OMNIGLOT)
+    vae, statistician, dkm, mixture, told = (get_preset(name).model for name in OMNIGLOT)
     assert isinstance(mixture, MemoryConfig)
+    assert told == replace(mixture, tells_apart=30.0)
     assert (mixture.code_size - mixture.own_size, mixture.own_size, mixture.clusters) == (24, vae.code_size, 1)
     assert statistician.code_size == dkm.code_size == vae.code_size
 
