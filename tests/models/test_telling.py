@@ -65,10 +65,11 @@ def test_short_episodes_are_asked_after_one_frame_alone():
 
 
 class TestTraining:
-    def evidence(self, weight, *, training=True, copies=1):
+    def evidence(self, weight, *, memory="mixture", factorised=False, training=True, copies=1):
         torch.manual_seed(0)
         model = MemoryConfig(
-            "mixture",
+            memory,
+            factorised=factorised,
             code_size=6,
             own_size=2,
             filters=4,
@@ -93,6 +94,12 @@ class TestTraining:
         one, three = self.evidence(1.0)[1].extra_objective, self.evidence(3.0)[1].extra_objective
         torch.testing.assert_close(3 * one, three)
         assert torch.allclose(one / 6, torch.full((3,), -math.log(3)), atol=0.5)  # of an untrained model about chance
+
+    @pytest.mark.parametrize("factorised", [False, True])
+    @pytest.mark.parametrize("memory", ["mixture", "tree"])
+    def test_every_memory_with_clusters_can(self, memory, factorised):
+        _, told = self.evidence(1.0, memory=memory, factorised=factorised)
+        assert (told.extra_objective < 0).all()
 
     def test_copies_of_an_episode_are_not_told_apart(self):
         one, two = self.evidence(1.0)[1].extra_objective, self.evidence(1.0, copies=2)[1].extra_objective
@@ -119,9 +126,13 @@ class TestErrors:
         with pytest.raises(ValueError, match="tells_apart must be 0 or a positive number"):
             MemoryConfig(tells_apart=weight)
 
-    @pytest.mark.parametrize("memory", ["gaussian", "categorical"])
-    def test_a_memory_without_locations(self, memory):
-        with pytest.raises(ValueError, match="tells_apart is by clusters' locations"):
+    def test_codes_without_content(self):
+        with pytest.raises(ValueError, match="tells_apart is by the content, and own_size leaves none"):
+            MemoryConfig(tells_apart=1.0, code_size=8, own_size=8)
+
+    @pytest.mark.parametrize("memory", ["gaussian", "categorical", "shifted"])
+    def test_a_memory_without_clusters(self, memory):
+        with pytest.raises(ValueError, match=f"with clusters, mixture or tree, not a {memory} one"):
             MemoryConfig(memory, tells_apart=1.0)
 
     @pytest.mark.parametrize(

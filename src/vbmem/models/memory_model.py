@@ -47,7 +47,7 @@ class MemoryModel(CodedModel):
         self.memory.warns = False
         self.single: VariationalMemory | None = None
         if config.tells_apart:  # of so few frames a cluster without factors says all there is to say
-            self.single = memory.resize(rows=0, **{name: 1 for name in memory.sizes if name == "clusters"})
+            self.single = memory.resize(rows=0, clusters=1)
             self.single.warns = False
         # For the best rotation of its weights, where q(M, b) is one matrix of factors and a location.
         self.waits = memory.located and not memory.factorised and memory.layout[1] > 0

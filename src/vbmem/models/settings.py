@@ -180,8 +180,10 @@ class MemoryConfig(ModelConfig):
             raise ValueError(f"written_share must lie above 0 and not above 1, got {self.written_share}")
         if not 0 <= self.tells_apart < math.inf:
             raise ValueError(f"tells_apart must be 0 or a positive number, got {self.tells_apart}")
-        if self.tells_apart and self.memory in ("gaussian", "categorical"):
-            raise ValueError(f"tells_apart is by clusters' locations, which a {self.memory} memory has not; leave it 0")
+        if self.tells_apart and self.own_size == self.code_size:
+            raise ValueError("tells_apart is by the content, and own_size leaves none; make it smaller")
+        if self.tells_apart and self.memory not in ("mixture", "tree"):
+            raise ValueError(f"tells_apart needs a memory with clusters, mixture or tree, not a {self.memory} one")
 
     def build(self, frame: FrameFormat) -> EpisodicModel:
         """An untrained model over frames of this format; where nothing of a code is written, a VAE."""
