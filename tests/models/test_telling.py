@@ -93,6 +93,7 @@ class TestTraining:
     def test_the_weight_counts_beside_it_once_a_frame(self):
         one, three = self.evidence(1.0)[1].extra_objective, self.evidence(3.0)[1].extra_objective
         torch.testing.assert_close(3 * one, three)
+        torch.testing.assert_close(self.evidence(3.0)[1].measures["log_own_share"], one / 6)
         assert torch.allclose(one / 6, torch.full((3,), -math.log(3)), atol=0.5)  # of an untrained model about chance
 
     @pytest.mark.parametrize("factorised", [False, True])

@@ -147,10 +147,10 @@ class MemoryModel(CodedModel):
 
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
         embeddings, posterior = self.look(self.seen(frames))
-        extra = None
+        extra, told = None, {}
         if self.training and self.single is not None:
-            share = log_own_share(self._scaled(self.single), self.content(posterior.mean))
-            extra = repeat_episodes(self.config.tells_apart * frames.shape[1] * share, copies)
+            share = repeat_episodes(log_own_share(self._scaled(self.single), self.content(posterior.mean)), copies)
+            extra, told = self.config.tells_apart * frames.shape[1] * share, {"log_own_share": share.detach()}
         posterior, frames = repeat_posterior(posterior, copies), repeat_episodes(frames, copies)
         content, own = posterior.cut(self.content_size)
         side = SideStream(frames.device)
@@ -190,7 +190,7 @@ class MemoryModel(CodedModel):
             divergences=divergences,
             episode_length=frames.shape[1],
             extra_objective=extra,
-            measures=measured,
+            measures=measured | told,
         )
 
     def compile_parts(self) -> None:
