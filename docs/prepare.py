@@ -352,6 +352,23 @@ def characters(binarised: str) -> str:
     return table("pictures in an episode | " + " | ".join(sizes), rows)
 
 
+def classification() -> str:
+    """Characters told apart by every model's own rule, beside published numbers."""
+    found = read("few_shot/rounded.json")
+    tasks = "20-way 1-shot", "20-way 5-shot"
+    rows = []
+    for name, model in found["models"].items():
+        rule, results = next(iter(model["classification"].items()))
+        measured = [
+            f"{results[task]['mean']:.1f} ± {results[task]['interval']:.1f}"
+            for task in tasks
+        ]
+        rows.append([f"`{name}`", rule, *measured])
+    for name, published in found["published"]["classification"].items():
+        rows.append([name, "published", *(f"{published[task]:.1f}" for task in tasks)])
+    return table(" | ".join(["model", "rule", *tasks]), rows)
+
+
 def newcomer() -> str:
     steps = read("newcomer.json")["seconds"]
     rows = [[step, f"{seconds:.0f} s"] for step, seconds in steps.items()]
@@ -429,6 +446,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/episodes/episodes.json": episodes,
     "results/few_shot/rounded.json": lambda: characters("rounded"),
     "results/few_shot/random.json": lambda: characters("random"),
+    "results/few_shot/rounded.json classification": classification,
     "benchmarks/plan.py measured": lambda: table(plan.MEASURED, plan.checked()),
     "benchmarks/plan.py predicted": lambda: table(
         plan.PREDICTED, plan.predicted(10**9, 10**4, 64)
