@@ -50,7 +50,8 @@ def table1(dataset: str) -> str:
     from vbmem.paper.table1 import FRAME, PAPER, lead_in_words, leads
     from vbmem.train.evaluation import bits_per_dimension
 
-    measured = {row["model"]: row for row in read("table1.json").get(dataset, [])}
+    summary = read("table1.json")
+    measured = {row["model"]: row for row in summary.get(dataset, [])}
     rows = []
     for model, paper in PAPER[dataset].items():
         row = measured.get(model, {})
@@ -59,7 +60,7 @@ def table1(dataset: str) -> str:
         nats = [paper, *(way["mean"] for way in ways if way)]
         bits = ", ".join(f"{bits_per_dimension(value, FRAME):.2f}" for value in nats)
         rows.append([MODELS[model], f"{paper:.1f}", *cells, bits])
-    lead = leads(read("table1.json"))[dataset]
+    lead = leads(summary)[dataset]
     words = {"as_in_paper": "in the paper's settings", "ours": "in ours"}
     found = [f"{words[way]} {lead_in_words(lead[way])}" for way in lead]
     headings = "model | paper | its settings, here | ours | in bits per dimension"

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch.distributions import Normal
 
+from models.zoo import frames, make
 from vbmem.memory import MixtureMemory
 from vbmem.models.settings import MemoryConfig
 from vbmem.models.telling import log_own_share
-from vbmem.nets import FrameFormat
 from vbmem.train.settings import DataConfig, RunConfig
-
-FRAME = FrameFormat(8, 1, "bernoulli")
 
 
 def single(size, **prior):
@@ -66,23 +64,10 @@ def test_short_episodes_are_asked_after_one_frame_alone():
 
 class TestTraining:
     def evidence(self, weight, *, memory="mixture", factorised=False, training=True, copies=1):
-        torch.manual_seed(0)
-        model = MemoryConfig(
-            memory,
-            factorised=factorised,
-            code_size=6,
-            own_size=2,
-            filters=4,
-            rows=1,
-            clusters=2,
-            style="basic",
-            learned_scales=True,
-            tells_apart=weight,
-        ).build(FRAME)
-        frames = (torch.rand(3, 6, 1, 8, 8) > 0.5).float()
-        model.train(training)
+        changes = {"own_size": 2, "learned_code_var": True, "learned_scales": True, "factorised": factorised}
+        model = make(memory, "bernoulli", tells_apart=weight, **changes).train(training)
         torch.manual_seed(1)
-        return model, model(frames, copies)
+        return model, model(frames(3, 6, binary=True), copies)
 
     def test_the_bound_stays_as_it_is(self):
         (_, plain), (_, told) = self.evidence(0.0), self.evidence(3.0)
@@ -94,7 +79,7 @@ class TestTraining:
         one, three = self.evidence(1.0)[1].extra_objective, self.evidence(3.0)[1].extra_objective
         torch.testing.assert_close(3 * one, three)
         torch.testing.assert_close(self.evidence(3.0)[1].measures["log_own_share"], one / 6)
-        assert torch.allclose(one / 6, torch.full((3,), -math.log(3)), atol=0.5)  # of an untrained model about chance
+        assert torch.allclose(one / 6, torch.full_like(one, -math.log(3)), atol=0.5)  # of an untrained model about chance
 
     @pytest.mark.parametrize("factorised", [False, True])
     @pytest.mark.parametrize("memory", ["mixture", "tree"])
