@@ -5,11 +5,8 @@ from memory.zoo import normal
 from vbmem.memory import MixtureMemory
 
 
-@pytest.mark.filterwarnings(  # of torch itself; the compiler looks at .grad of every tensor
-    "ignore::DeprecationWarning",
-    "ignore::FutureWarning",
-    "ignore:The .grad attribute of a Tensor:UserWarning",
-    "ignore:TensorFloat32 tensor cores:UserWarning",
+@pytest.mark.filterwarnings(  # of the compiler itself, which also gives advice
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
 )
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="strides are padded on a GPU only")
 def test_gradients_of_rows_whose_strides_a_compiler_would_pad():
