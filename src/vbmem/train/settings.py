@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from vbmem.data.settings import Augmentation
 from vbmem.data.settings import DataConfig as DataConfig
@@ -100,6 +100,8 @@ class RunConfig:
 class DecoderConfig:
     """What trainings of a crisp decoder over a frozen model have in common."""
 
+    beta1: ClassVar[float] = 0.9
+
     epochs: int
     """Passes through the pictures."""
     learning_rate: float
@@ -130,6 +132,7 @@ class DecoderConfig:
             ),
             model=model,
             stages=(Stage(self.epochs, self.learning_rate),),
+            beta1=self.beta1,
             clip=self.clip,
             patience=self.epochs,
             schedule="cosine",
@@ -150,6 +153,8 @@ class PaintingConfig(DecoderConfig):
 @dataclass(frozen=True, kw_only=True)
 class RefiningConfig(DecoderConfig):
     """The training of a crisp decoder against a critic."""
+
+    beta1: ClassVar[float] = 0.0  # what either wanted a few steps ago says little once the other has moved
 
     epochs: int = 40
     learning_rate: float = 2e-4
