@@ -8,7 +8,7 @@ import torch
 from memory.zoo import MEMORIES, close, every_memory, normal
 from tiny import seeded
 from vbmem.memory import GaussianMemory, MixtureMemory, WrittenMemory
-from vbmem.memory.known import drawn_as_written, known_of
+from vbmem.memory.known import known_of
 from vbmem.memory.state import Statistics
 from vbmem.memory.usage import draw_weights
 
@@ -85,19 +85,3 @@ def test_draws_follow_from_the_seed_and_have_the_type_of_the_memory(dtype):
     assert one.dtype == dtype
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
-
-
-@every_memory
-def test_draws_from_a_batch_of_memories_are_like_those_of_each(name):
-    memory = MEMORIES[name](3, 2, 3)
-    codes = 2 * normal(2, 500, memory.code_size)
-    written = [WrittenMemory.write(memory, episode, 4, seeded(), start="prior") for episode in codes]
-    state, _ = memory.write(codes, 4, "prior")
-    torch.manual_seed(0)
-    drawn = torch.cat([drawn_as_written(memory, state, codes) for _ in range(20)], dim=1)
-    assert drawn.shape == (2, 10_000, memory.code_size)
-    for ours, one in zip(drawn, written, strict=True):
-        theirs = one.sample(10_000, seeded(1))
-        spread = theirs.std(0) / 100
-        assert ((ours.mean(0) - theirs.mean(0)).abs() < 7 * spread).all()
-        assert ((ours.std(0) / theirs.std(0) - 1).abs() < 0.1).all()

@@ -144,18 +144,3 @@ def test_its_loss_compiles_without_graph_breaks():
     decoder.shortcuts.compile(fullgraph=True, dynamic=False, backend="eager")
     torch.manual_seed(1)
     torch.testing.assert_close(decoder.errors(frames, codes).velocity, expected)
-
-
-@pytest.mark.parametrize("sees_mean", [False, True], ids=["code", "code-and-mean"])
-def test_pictures_that_are_tried_out_are_those_it_paints(sees_mean):
-    decoder = moved(CrispDecoder(FrameFormat(8, 1), 3, **TINY, sees_mean=sees_mean))
-    codes, means = torch.randn(4, 3), torch.rand(4, 1, 8, 8) if sees_mean else None
-    torch.manual_seed(1)
-    tried = decoder.try_out(codes, means)
-    torch.manual_seed(1)
-    noise = torch.randn(4, 1, 8, 8)
-    painted = [decoder.paint(codes, steps, noise, means) for steps in (2, 1)]
-    torch.testing.assert_close(tried[:2].clamp(0, 1), painted[0][:2])
-    torch.testing.assert_close(tried[2:].clamp(0, 1), painted[1][2:])
-    tried.sum().backward()
-    assert all(weights.grad is not None and weights.grad.isfinite().all() for weights in decoder.parameters())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vbmem.nets.flow import FINEST, flow_errors, follow, last_step
+from vbmem.nets.flow import FINEST, flow_errors, follow
 
 CENTRES = torch.tensor([[-1.5, 0.0], [1.0, 1.0]])
 SHARES = torch.tensor([0.3, 0.7])
@@ -155,12 +155,3 @@ def test_shortcuts_learn_from_velocities_and_begin_where_a_sampler_takes_them():
     assert torch.equal(half, torch.where(whole > 2 / FINEST, whole / 2, 0))
     assert torch.equal(second, first + whole / 2)
     assert not lengths[1000:].any()
-
-
-def test_the_last_step_is_where_following_leads_and_can_be_learned(trained):
-    noise = torch.randn(6, 2)
-    last = last_step(trained, noise, two=4)
-    torch.testing.assert_close(last[:4], follow(trained, noise[:4], 2))
-    torch.testing.assert_close(last[4:], follow(trained, noise[4:], 1))
-    assert last.requires_grad
-    torch.testing.assert_close(last_step(trained, noise, two=0), follow(trained, noise, 1))

@@ -80,19 +80,3 @@ def test_the_own_part_is_never_read_from_memory():
 def test_sizes_a_memory_cannot_have_are_refused():
     with pytest.raises(ValueError, match="clusters"):
         CodesToCome(tiny_network("mixture"), (0,))
-
-
-@pytest.mark.parametrize("name", CODED)
-def test_draws_beside_them_are_codes_of_no_frame(name):
-    network, given = tiny_network(name), frames(3, 40, channels=3).float()
-    make = CodesToCome(network, (2, 4))
-    codes, drawn = make.with_draws(given)
-    assert codes.shape == drawn.shape == (3, 40, network.config.code_size)
-    assert drawn.isfinite().all()
-    assert not drawn.requires_grad
-    torch.manual_seed(3)
-    alone = make(given)
-    torch.manual_seed(3)
-    none = make.with_draws(given, draws=False)
-    assert torch.equal(none[0], alone)
-    assert none[1].shape == (3, 0, network.config.code_size)

@@ -24,12 +24,7 @@ from vbmem.train.interrupt import StoppedBetweenSteps
 from vbmem.train.painting import DecoderTrainer, Painting
 
 CONFIG = PaintingConfig(
-    decoder=CrispConfig(width=8, blocks=1),
-    epochs=2,
-    batch_frames=8,
-    learning_rate=1e-2,
-    averaging=0.9,
-    clusters=(2, 3),
+    CrispConfig(width=8, blocks=1), epochs=2, batch_frames=8, learning_rate=1e-2, averaging=0.9, clusters=(2, 3)
 )
 BATCHES = 9
 

@@ -16,7 +16,7 @@ from vbmem.commands.processes import is_first, own_device, torchrun_group
 from vbmem.commands.trained_on import data_of
 from vbmem.errors import TrainingError
 from vbmem.paper.presets import PRESETS, get_preset
-from vbmem.train.settings import PaintingConfig, RefiningConfig, RunConfig
+from vbmem.train.settings import PaintingConfig, RunConfig
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -77,13 +77,13 @@ def train_preset(name: str, arguments: list[str]) -> None:
     train(tyro.cli(TrainOptions, prog=f"vbmem train {name}", args=arguments, default=default))
 
 
-PAINTING, REFINING = PaintingConfig(), RefiningConfig()
+AS_DEFAULT = PaintingConfig()
 
 
 @command("Train")
 def train_decoder(
     model: Annotated[str, tyro.conf.Positional],
-    config: Annotated[PaintingConfig, tyro.conf.arg(name="")] = PAINTING,
+    config: Annotated[PaintingConfig, tyro.conf.arg(name="")] = AS_DEFAULT,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
     dataset: str | None = None,
     data_dir: Path | None = None,
@@ -104,54 +104,10 @@ def train_decoder(
         device: where to train; auto takes a GPU if there is one.
         resume: go on from the last checkpoint in that directory.
     """
-    run_dir = out or Path("runs") / f"{Path(model).name}-crisp-{config.seed}"
-    _train_decoder(model, config, run_dir, dataset, data_dir, device, resume, skip_broken)
-
-
-@command("Train")
-def refine_decoder(
-    model: Annotated[str, tyro.conf.Positional],
-    config: Annotated[RefiningConfig, tyro.conf.arg(name="")] = REFINING,
-    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
-    dataset: str | None = None,
-    data_dir: Path | None = None,
-    device: Device = "auto",
-    resume: bool = False,
-    skip_broken: SkipBroken = False,
-) -> None:
-    """Train a decoder of crisp pictures further, against a critic.
-
-    What it paints of a memory's draws then looks more like real pictures. The model stays as it is.
-
-    Args:
-        model: what `vbmem train-decoder` left, or a model with a crisp decoder.
-        config: how the decoder is trained.
-        out: the directory of the model with its decoder, and of checkpoints and log; by default
-            runs/MODEL-refined-SEED.
-        dataset: the pictures, if not those the model was trained on.
-        data_dir: where data sets are kept or downloaded to; also the variable VBMEM_DATA.
-        device: where to train; auto takes a GPU if there is one.
-        resume: go on from the last checkpoint in that directory.
-    """
-    run_dir = out or Path("runs") / f"{Path(model).name}-refined-{config.seed}"
-    _train_decoder(model, config, run_dir, dataset, data_dir, device, resume, skip_broken)
-
-
-def _train_decoder(
-    model: str,
-    config: PaintingConfig | RefiningConfig,
-    run_dir: Path,
-    dataset: str | None,
-    data_dir: Path | None,
-    device: Device,
-    resume: bool,
-    skip_broken: bool,
-) -> None:
     from vbmem.pretrained import load_network
     from vbmem.train.painting import DecoderTrainer
-    from vbmem.train.refining import RefiningTrainer
 
-    trainer = DecoderTrainer if isinstance(config, PaintingConfig) else RefiningTrainer
+    run_dir = out or Path("runs") / f"{Path(model).name}-crisp-{config.seed}"
     _check_new(run_dir, resume, "--out")
     picked = pick_device(device)
     with torchrun_group(cuda=picked.type == "cuda") as group:
@@ -159,7 +115,7 @@ def _train_decoder(
         data = data_of(saved, model, dataset)
         images = _load(data, data_dir, saved.network.frame.size, skip_broken, group)
         saved = replace(saved, data=data)
-        _run(trainer(config, saved, images, run_dir, resume=resume, console=console, group=group))
+        _run(DecoderTrainer(config, saved, images, run_dir, resume=resume, console=console, group=group))
         if not is_first(group):
             return
     say(f"the model with its crisp decoder is {run_dir}; give it away with  vbmem export {run_dir} -o DIRECTORY --half")

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from vbmem.memory.blocks import LocalPass
-from vbmem.memory.choice import draw_clusters
 from vbmem.memory.prefixes import PrefixCounts
 from vbmem.memory.state import MemoryState, Statistics
 from vbmem.memory.streams import Stream
-from vbmem.memory.usage import draw_weights
 from vbmem.memory.writing import VariationalMemory
 
 FRAMES = 2048  # of a stream whose addresses are held at a time
@@ -24,19 +22,6 @@ def known_of(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> tu
     local = LocalPass(state.to(torch.float64), memory.prior(parts))
     addresses = local.address(parts)
     return local.statistics(), usage_of(memory, addresses.assignment.to(codes.dtype))
-
-
-def drawn_as_written(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> Tensor:
-    """As many new codes as are written, [.., T, C], from each of a batch of memories, drawn as `WrittenMemory.sample`
-    does from one: of the cluster of every frame, by its q(s), comes one, with weights like those of the frames there.
-
-    Nothing here waits for the device.
-    """
-    parts = memory.split(codes.double())
-    local = LocalPass(state.to(torch.float64), memory.prior(parts))
-    clusters = draw_clusters(local.address(parts).assignment, None)
-    weights = draw_weights(clusters, local.statistics(), state)
-    return memory.sample(state, codes.shape[-2], clusters=clusters, weights=weights)
 
 
 def known_of_stream(

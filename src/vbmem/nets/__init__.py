@@ -4,7 +4,6 @@ decoder."""
 from vbmem.nets.blocks import BlockParts
 from vbmem.nets.convolutional import convolutional
 from vbmem.nets.crisp import CrispDecoder
-from vbmem.nets.critic import Critic
 from vbmem.nets.decoder import Decoder
 from vbmem.nets.encoder import Encoder
 from vbmem.nets.pixels import BernoulliPixels, FrameFormat, GaussianPixels, Likelihood, Pixels, pixels_class
@@ -18,7 +17,6 @@ __all__ = [
     "CodeHead",
     "CodePosterior",
     "CrispDecoder",
-    "Critic",
     "Decoder",
     "Encoder",
     "FrameFormat",

@@ -5,7 +5,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from vbmem.nets.flow import FlowErrors, flow_errors, follow, last_step
+from vbmem.nets.flow import FlowErrors, flow_errors, follow
 from vbmem.nets.pixels import FrameFormat
 from vbmem.nets.precision import at_least_float32
 from vbmem.nets.registry import build_shortcuts
@@ -64,14 +64,6 @@ class CrispDecoder(nn.Module):
         """
         data, conditions = 2 * frames - 1, self._conditions(codes, means)
         return flow_errors(self._directions, data, _begin(torch.randn_like(data), means), *conditions, taught=taught)
-
-    def try_out(self, codes: Tensor, means: Tensor | None = None) -> Tensor:
-        """Pictures as `paint` makes them in one step, of the first half of the codes in two, from new noise: [N,
-        channels, H, W], about in [0, 1] and differentiable in the last step."""
-        conditions = self._conditions(codes, means)
-        noise = torch.randn(len(codes), self.frame.channels, self.frame.size, self.frame.size, device=codes.device)
-        painted = last_step(self._directions, _begin(noise, means), *conditions, two=len(codes) // 2)
-        return (painted + 1) / 2
 
     @torch.no_grad()
     def paint(self, codes: Tensor, steps: int, noise: Tensor, means: Tensor | None = None) -> Tensor:

@@ -96,26 +96,6 @@ def follow(shortcuts: Shortcuts, noise: Tensor, steps: int, *conditions: Tensor)
     return points
 
 
-def last_step(shortcuts: Shortcuts, noise: Tensor, *conditions: Tensor, two: int) -> Tensor:
-    """What `follow` gives in one step, or of the first `two` items in two, [N, ..], differentiable in the last one.
-
-    Args:
-        shortcuts: the network; see `Shortcuts`.
-        noise: x_0, [N, ..].
-        conditions: as in `flow_errors`.
-        two: how many, the first ones, take two steps.
-    """
-    lengths = noise.new_ones(len(noise))
-    lengths[:two] = 0.5
-    times = 1 - lengths
-    points = noise
-    if two:
-        with torch.no_grad():
-            parts = [tensor[:two] for tensor in (noise, torch.zeros_like(times), lengths, *conditions)]
-            points = torch.cat([noise[:two] + shortcuts(*parts) / 2, noise[two:]])
-    return points + _beside(lengths, points) * shortcuts(points, times, lengths, *conditions)
-
-
 def _beside(values: Tensor, like: Tensor) -> Tensor:
     """[N] as [N, 1, ..], to be combined with [N, ..]."""
     return values.reshape(-1, *(1 for _ in like.shape[1:]))

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from vbmem.memory.known import drawn_as_written
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel
 from vbmem.models.memory_model import MemoryModel
@@ -38,45 +37,34 @@ class CodesToCome:
             for memory in self.memories:
                 memory.warns = False
 
+    @torch.no_grad()
     def __call__(self, frames: Tensor) -> Tensor:
         """Frames [B, T, channels, H, W] -> codes [B, T, C]; random, and never waiting for the device."""
-        return self.with_draws(frames, draws=False)[0]
-
-    @torch.no_grad()
-    def with_draws(self, frames: Tensor, *, draws: bool = True) -> tuple[Tensor, Tensor]:
-        """The same, and as many codes of no frame, [B, T, C]: drawn from the memories, or N(0, I) without a memory.
-        Unless there are to be `draws`, these are none, [B, 0, C]."""
         embeddings, posterior = self.network.look(frames)
         if not self.memories:
-            return posterior.rsample(), torch.randn_like(posterior.mean if draws else posterior.mean[:, :0])
+            return posterior.rsample()
         parts = len(self.memories)
         groups = zip(*(x.tensor_split(parts) for x in (embeddings, posterior.mean, posterior.var)), strict=True)
         each = [
-            self._seen(memory, e, CodePosterior(mean, var), draws)
+            self._seen(memory, e, CodePosterior(mean, var))
             for memory, (e, mean, var) in zip(self.memories, groups, strict=True)
             if len(e)
         ]
-        codes, drawn = map(torch.cat, zip(*each, strict=True))
-        return codes, drawn
+        return torch.cat(each)
 
-    def _seen(
-        self, memory: VariationalMemory, embeddings: Tensor, posterior: CodePosterior, draws: bool
-    ) -> tuple[Tensor, Tensor]:
-        """The codes of some of the episodes, [b, T, C], with one memory for each of these, and draws from it."""
+    def _seen(self, memory: VariationalMemory, embeddings: Tensor, posterior: CodePosterior) -> Tensor:
+        """The codes of some of the episodes, [b, T, C], with one memory for each of these."""
         network = self.network
         assert isinstance(network, MemoryModel)
         content = network.content(posterior.mean)
         state, addresses = memory.write(content, network.iterations, network.start)
-        drawn = content[:, :0]
-        if draws:
-            drawn = drawn_as_written(memory, state, content)
         posterior = network.revise(embeddings, posterior, memory.recall(state, addresses))
         content = network.content(posterior.mean)
-        random, mean = (memory.read(state, content, sample=sample) for sample in (True, False))
-        read = torch.where(_chances(content) < 0.5, random, mean)
+        drawn, mean = (memory.read(state, content, sample=sample) for sample in (True, False))
+        read = torch.where(_chances(content) < 0.5, drawn, mean)
         encoded, own = posterior.rsample().tensor_split((network.content_size,), dim=-1)
         share = (3 * _chances(content) - 1).clamp(0, 1)  # a third at either end
-        return torch.cat([torch.lerp(encoded, read, share), own], dim=-1), network.complete(drawn)
+        return torch.cat([torch.lerp(encoded, read, share), own], dim=-1)
 
 
 def _chances(codes: Tensor) -> Tensor:

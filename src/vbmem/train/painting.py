@@ -31,7 +31,7 @@ from vbmem.models.trainable import Trainable
 from vbmem.nets import CrispDecoder
 from vbmem.train.codes import CodesToCome
 from vbmem.train.loop import Trainer
-from vbmem.train.settings import DecoderConfig, PaintingConfig, differences
+from vbmem.train.settings import PaintingConfig, differences
 
 PARTS: tuple[Part, ...] = ("train", "valid")  # that training needs
 
@@ -73,8 +73,13 @@ class Painting(Trainable):
 
     def forward(self, frames: Tensor, copies: int = 1) -> PaintingOutcome:
         batch = len(frames)
-        codes, frames = by_frame(self.codes(frames)), by_frame(frames)
-        means = self._means(codes)
+        # The first frame of every episode, then the second of every episode: the first items of a batch learn
+        # shortcuts, and episodes have memories of several sizes.
+        codes, frames = (tensor.transpose(0, 1).flatten(0, 1) for tensor in (self.codes(frames), frames))
+        means = None
+        if self.decoder.sees_mean:
+            with torch.no_grad():
+                means = self.codes.network.decode(codes).mean
         if self.training:
             errors = self.decoder.errors(frames, codes, means)
             velocity, shortcut = (error.detach().mean().expand(batch) for error in errors)
@@ -88,20 +93,9 @@ class Painting(Trainable):
         by_episode = {name: error.unflatten(0, (-1, batch)).mean(0) for name, error in reports.items()}
         return PaintingOutcome(velocity.mean(), by_episode)
 
-    @torch.no_grad()
-    def _means(self, codes: Tensor) -> Tensor | None:
-        """Mean pictures of codes [N, C], for a decoder that sees them."""
-        return self.codes.network.decode(codes).mean if self.decoder.sees_mean else None
-
     def compile_parts(self) -> None:
         self.codes.network.compile_parts()
         self.decoder.shortcuts.compile(fullgraph=True, dynamic=False)
-
-
-def by_frame(tensor: Tensor) -> Tensor:
-    """[B, T, ..] -> [T B, ..], the first frame of every episode, then the second of every episode: the first items of a
-    batch learn something else than the others, and episodes have memories of several sizes."""
-    return tensor.transpose(0, 1).flatten(0, 1)
 
 
 def _check_enough(data: DataConfig, images: ImageSet) -> None:
@@ -122,7 +116,7 @@ class DecoderTrainer(Trainer):
     decoder in decoder.safetensors. So it is a directory of the same model, with a decoder.
 
     Args:
-        settings: of this training.
+        painting: the settings.
         saved: the model, on its device and ready for evaluation; it says what it was trained on.
         images: the pictures.
         run_dir: where everything goes.
@@ -135,13 +129,9 @@ class DecoderTrainer(Trainer):
         CheckpointError: where there is a run already, or none that could be resumed like this.
     """
 
-    kind: ClassVar[type[DecoderConfig]] = PaintingConfig
-    """Its settings, which config.json has under the name `noted`."""
-    noted: ClassVar[str] = "painting"
-
     def __init__(
         self,
-        settings: DecoderConfig,
+        painting: PaintingConfig,
         saved: SavedModel,
         images: ImageSet,
         run_dir: Path,
@@ -157,36 +147,24 @@ class DecoderTrainer(Trainer):
             raise ModelError(f"{saved.name} does not say what it was trained on; give it data settings")
         if not resume and (run_dir / SETTINGS).exists():
             raise CheckpointError(f"{run_dir} holds a model or a run already; resume it, or choose another directory")
-        self.settings, self.saved = settings, saved
+        self.painting, self.saved = painting, saved
         device = next(saved.network.parameters()).device
-        config = settings.run(saved.data, saved.network.config)
+        config = painting.run(saved.data, saved.network.config)
         _check_enough(config.data, images)
         super().__init__(config, images, run_dir, device, resume=resume, console=console, group=group)
 
-    def _make(self, images: ImageSet) -> Painting:
+    def _make(self, images: ImageSet) -> Trainable:
         network = self.saved.network
         assert isinstance(network, CodedModel)
-        torch.manual_seed(self.settings.seed)
-        made = self._learner(network)
-        made.decoder.place_on(self.device, network.network_dtype)
+        torch.manual_seed(self.painting.seed)
+        decoder = self.painting.decoder.build(network.frame, network.config.code_size)
+        made = Painting(decoder.place_on(self.device, network.network_dtype), network, self.painting.clusters)
         if (episodes := self.config.data.batch_size // self.processes.count) < (sizes := len(made.codes.memories)):
             raise ValueError(
-                f"memories of {sizes} sizes need as many episodes in a batch, and {self.settings.batch_frames} frames "
+                f"memories of {sizes} sizes need as many episodes in a batch, and {self.painting.batch_frames} frames "
                 f"are {episodes}; raise batch_frames, or give fewer clusters"
             )
         return made
-
-    def _learner(self, network: CodedModel) -> Painting:
-        """What is trained."""
-        assert isinstance(self.settings, PaintingConfig)
-        decoder = self.settings.decoder.build(network.frame, network.config.code_size)
-        return Painting(decoder, network, self.settings.clusters)
-
-    def _fact(self) -> str:
-        """Of the decoder, for the model's card."""
-        assert isinstance(self.model, Painting)
-        size = sum(weights.numel() for weights in self.model.decoder.parameters())
-        return f"{size:,} parameters, {self.settings.epochs} epochs at {self.settings.learning_rate:g}"
 
     def _write(self) -> None:
         assert isinstance(self.model, Painting)
@@ -195,15 +173,18 @@ class DecoderTrainer(Trainer):
             save_model(named, self.run_dir)
         if self._best:
             prefix = "decoder."
-            best = {name.removeprefix(prefix): x for name, x in self._best.items() if name.startswith(prefix)}
+            best = {name.removeprefix(prefix): tensor for name, tensor in self._best.items()}
             write_weights(self.run_dir, best, name=DECODER)
-            named = replace(named, painter=self.model.decoder, card=named.card | {"crisp decoder": self._fact()})
-        write_settings(self.run_dir, named, **{self.noted: asdict(self.settings)})
+            decoder = self.model.decoder
+            size = f"{sum(weights.numel() for weights in decoder.parameters()):,} parameters"
+            fact = {"crisp decoder": f"{size}, {self.painting.epochs} epochs at {self.painting.learning_rate:g}"}
+            named = replace(named, painter=decoder, card=named.card | fact)
+        write_settings(self.run_dir, named, painting=asdict(self.painting))
 
     def _other_settings(self) -> list[str]:
         values = read_settings(self.run_dir)
         with reading(self.run_dir / SETTINGS, CheckpointError, "the settings of a decoder's run", "begin a new run"):
-            settings = from_dict(self.kind, values[self.noted])
+            painting = from_dict(PaintingConfig, values["painting"])
         same_model = digest(read_weights(self.run_dir)) == digest(self.saved.network.state_dict())
-        others = [*differences(settings, self.settings)]
+        others = [*differences(painting, self.painting)]
         return others if same_model else ["the model, which had other weights", *others]

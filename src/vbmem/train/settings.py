@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import zip_longest
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from vbmem.data.settings import Augmentation
 from vbmem.data.settings import DataConfig as DataConfig
@@ -96,18 +96,17 @@ class RunConfig:
         _require(0 <= self.damage <= 1, "damage must lie in [0, 1]", self.damage)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
-    """What trainings of a crisp decoder over a frozen model have in common."""
+@dataclass(frozen=True)
+class PaintingConfig:
+    """The training of a crisp decoder over a frozen model."""
 
-    beta1: ClassVar[float] = 0.9
-
-    epochs: int
+    decoder: CrispConfig = field(default_factory=CrispConfig)  # its network
+    epochs: int = 240
     """Passes through the pictures."""
-    learning_rate: float
-    """Adam's learning rate at the start; it falls as a cosine."""
     batch_frames: int = 512
     """Frames in a batch, in whole episodes."""
+    learning_rate: float = 1e-3
+    """Adam's learning rate at the start; it falls as a cosine."""
     clip: float = 1.0
     """Largest norm of the whole gradient."""
     averaging: float = 0.999
@@ -132,46 +131,12 @@ class DecoderConfig:
             ),
             model=model,
             stages=(Stage(self.epochs, self.learning_rate),),
-            beta1=self.beta1,
             clip=self.clip,
             patience=self.epochs,
             schedule="cosine",
             averaging=self.averaging,
             seed=self.seed,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaintingConfig(DecoderConfig):
-    """The training of a crisp decoder over a frozen model."""
-
-    decoder: CrispConfig = field(default_factory=CrispConfig)  # its network
-    epochs: int = 240
-    learning_rate: float = 1e-3
-
-
-@dataclass(frozen=True, kw_only=True)
-class RefiningConfig(DecoderConfig):
-    """The training of a crisp decoder against a critic."""
-
-    beta1: ClassVar[float] = 0.0  # what either wanted a few steps ago says little once the other has moved
-
-    epochs: int = 40
-    learning_rate: float = 2e-4
-    batch_frames: int = 256
-    clip: float = 10.0
-    realism: float = 0.03
-    """How much it counts that the critic takes painted pictures for real ones, beside the errors of the flow."""
-    smoothness: float = 0.1
-    """How much a critic pays for its slope: the squared norm of its gradient counts half as often."""
-    critic_width: int = 64
-    """Channels of the critic at the full size of frames."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require(self.realism > 0, "realism must be positive", self.realism)
-        _require(self.smoothness >= 0, "smoothness must not be negative", self.smoothness)
-        _require(self.critic_width >= 1, "critic_width must be at least 1", self.critic_width)
 
 
 def differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
