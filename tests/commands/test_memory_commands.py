@@ -402,10 +402,15 @@ def test_a_reference_memory_belongs_to_the_weights_as_they_were_exported(tmp_pat
 def test_export_puts_what_is_known_on_the_card(run_dir, tmp_path):
     evaluation = tmp_path / "evaluation.json"
     evaluation.write_text(json.dumps({"split": "test", "elbo_per_frame": -12.345, "standard_error": 0.6}))
+    metrics, row = tmp_path / "metrics.json", {"codes precision": {"mean": 0.8, "error": 0.1}}
+    metrics.write_text(json.dumps({"samples": {"samples": row}, "crisp samples": {"4 reads": row}}))
     facts = ["commit=1a2b3c", "hardware=one GPU"]
-    run("export", run_dir, "-o", tmp_path / "model", "--evaluation", evaluation, "--facts", *facts)
+    files = ["--evaluation", evaluation, "--metrics", metrics]
+    run("export", run_dir, "-o", tmp_path / "model", *files, "--facts", *facts)
     card = vbmem.load(tmp_path / "model").card
     assert card["test bound, nats a frame"] == "-12.3 +- 0.6"
+    assert card["precision and coverage, samples"] == "0.80 (codes precision)"
+    assert card["precision and coverage, crisp pictures, 4 reads"] == "0.80 (codes precision)"
     assert (card["commit"], card["hardware"]) == ("1a2b3c", "one GPU")
     assert "- hardware: one GPU" in (tmp_path / "model" / "README.md").read_text()
     with pytest.raises(ValueError, match="a fact must be NAME=VALUE, got 'commit'"):

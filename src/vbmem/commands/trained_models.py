@@ -251,10 +251,11 @@ def _evaluated(result: Any) -> dict[str, str]:
 
 
 def _measured(result: Any) -> dict[str, str]:
-    """Precision and coverage, for a card, from what `vbmem metrics` wrote."""
+    """Precision and coverage, for a card, from what `vbmem metrics` wrote, of mean pictures and of crisp ones."""
     return {
-        f"precision and coverage, {way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
-        for way, row in result["samples"].items()
+        f"precision and coverage, {kind}{way}": ", ".join(f"{value['mean']:.2f} ({k})" for k, value in row.items())
+        for kind, rows in (("", result["samples"]), ("crisp pictures, ", result.get("crisp samples", {})))
+        for way, row in rows.items()
     }
 
 
