@@ -1,5 +1,6 @@
 """Encoder and decoder of every size, and together: shapes, gradients, precision, compilation."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from vbmem.nets.convolutional import BASIC, IMPROVED
 from vbmem.nets.decoder import doublings
 from vbmem.nets.encoder import feature_sizes
 
-STYLES = {"basic": BASIC, "improved": IMPROVED}
+STYLES = {"basic": BASIC, "improved": IMPROVED, "linear": replace(IMPROVED, linear=True)}
 
 
 def autoencoder(style, image_size=16, channels=3, likelihood="gaussian", code_size=5):

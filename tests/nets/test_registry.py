@@ -74,6 +74,27 @@ def test_norm_activation_and_order_can_be_chosen_apart(parts):
     assert torch.allclose(seed.mT @ seed, torch.eye(3), atol=1e-5) == (order == "up-last")
 
 
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
+@pytest.mark.parametrize("parts", TOGETHER, ids="-".join)
+def test_a_linear_map_is_added_to_what_either_network_says(parts, likelihood):
+    style, frame = "-".join((*parts, "linear")), FrameFormat(8, 1, likelihood)
+    networks: Any = build_networks(style, frame, filters=4, embedding_size=6, code_size=3)
+    encoder, decoder = networks.encoder.eval(), networks.decoder.eval()
+    frames, codes = torch.rand(2, 1, 8, 8), torch.randn(2, 3)
+    both, said = encoder(frames), decoder(codes)
+    assert decoder.linear.weight.shape == (64, 3)
+    with torch.no_grad():
+        map_of_codes = decoder.linear(codes).reshape(2, 1, 8, 8)
+        encoder.to_embedding.weight.zero_()
+        decoder.linear.weight.zero_()
+    convolved = decoder(codes)
+    torch.testing.assert_close(encoder(frames), (2 * frames - 1).flatten(1) @ encoder.linear.weight.mT)
+    assert not torch.allclose(encoder(frames), both)
+    torch.testing.assert_close(said.mean.logit(), convolved.mean.logit() + map_of_codes)
+    if likelihood == "gaussian":
+        torch.testing.assert_close(said.std, convolved.std)
+
+
 @pytest.mark.parametrize(("name", "same"), [("basic", "batch-relu-up-first"), ("improved", "group-swish-up-last")])
 def test_the_papers_pairs_are_two_of_them(name, same):
     made = []

@@ -40,7 +40,8 @@ class ModelConfig:
     filters: int = 32
     """Channels of every convolution."""
     style: str = "basic"
-    """The encoder and the decoder, by name: basic, improved, or put together as in group-relu-up-last."""
+    """The encoder and the decoder, by name: basic, improved, or put together as in group-relu-up-last, or with a linear
+    map beside either as in group-relu-up-last-linear."""
     precision: Precision = "bfloat16"
     """Of the networks on a GPU, where convolutions in float32 are those of cudnn, in TensorFloat32; on a CPU all is
     float32."""
@@ -123,7 +124,8 @@ class MemoryConfig(ModelConfig):
     filters: int = 64
     """Channels of every convolution."""
     style: str = "improved"
-    """The encoder and the decoder, by name: basic, improved, or put together as in group-relu-up-last."""
+    """The encoder and the decoder, by name: basic, improved, or put together as in group-relu-up-last, or with a linear
+    map beside either as in group-relu-up-last-linear."""
     factorised: bool = False
     """q(M, b) = q(M) q(b), and a write that starts at k-means++ seeds, as the paper has it, for shifted, mixture and
     tree memories; otherwise rows and location are one matrix, which has a tighter bound."""

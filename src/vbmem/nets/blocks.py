@@ -23,12 +23,15 @@ class BlockParts:
         activation: makes a nonlinearity.
         doubling_first: whether a block of the decoder doubles its features before or after its residual block.
         orthogonal_seed: whether the decoder's first linear map starts orthogonal.
+        linear: whether a linear map between frames and codes is added to what either network says. It finds principal
+            components within a few epochs, while convolutions take long to carry as much detail.
     """
 
     norm: Callable[[int], nn.Module]
     activation: Callable[[], nn.Module]
     doubling_first: bool = True
     orthogonal_seed: bool = False
+    linear: bool = False
 
 
 def batch_norm(filters: int) -> nn.Module:

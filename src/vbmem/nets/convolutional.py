@@ -29,20 +29,28 @@ def improved(frame: FrameFormat, filters: int, embedding_size: int, code_size: i
 NORMS = {"batch": batch_norm, "group": group_norm}
 ACTIVATIONS = {"relu": nn.ReLU, "swish": nn.SiLU}
 ORDERS = {"up-first": True, "up-last": False}
+LINEAR = {"": False, "-linear": True}
 
 
-def _put_together(norm: str, activation: str, order: str) -> None:
-    """Register the pair with this norm and activation, whose decoder doubles its features first or last in a block;
-    the seed of one that doubles last is orthogonal, as in the improved pair."""
+def _put_together(norm: str, activation: str, order: str, linear: str) -> None:
+    """Register the pair with this norm and activation, whose decoder doubles its features first or last in a block,
+    and maybe with a linear map beside either; the seed of one that doubles last is orthogonal, as in the improved
+    pair."""
     first = ORDERS[order]
-    parts = BlockParts(NORMS[norm], ACTIVATIONS[activation], doubling_first=first, orthogonal_seed=not first)
+    parts = BlockParts(
+        NORMS[norm],
+        ACTIVATIONS[activation],
+        doubling_first=first,
+        orthogonal_seed=not first,
+        linear=LINEAR[linear],
+    )
 
-    @register(f"{norm}-{activation}-{order}")
+    @register(f"{norm}-{activation}-{order}{linear}")
     def make(frame: FrameFormat, filters: int, embedding_size: int, code_size: int) -> Networks:
         return convolutional(parts, frame, filters, embedding_size, code_size)
 
 
-for chosen in itertools.product(NORMS, ACTIVATIONS, ORDERS):
+for chosen in itertools.product(NORMS, ACTIVATIONS, ORDERS, LINEAR):
     _put_together(*chosen)
 
 

@@ -3,6 +3,7 @@
 import math
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vbmem.nets.blocks import BlockParts, ResidualBlock, check_frame
 from vbmem.nets.layers import dense, doubling_conv, parallel_pointwise_convs
@@ -47,9 +48,15 @@ class Decoder(nn.Module):
         start = (SEED_SIZE * 2 ** doublings(frame.size) - frame.size) // 2
         self.crop = slice(start, start + frame.size)
         self.to_pixels = parallel_pointwise_convs(filters, frame.channels, self.pixels.parameters_per_pixel)
+        self.frame_shape = (frame.channels, frame.size, frame.size)
+        self.linear = dense(code_size, math.prod(self.frame_shape), bias=False) if parts.linear else None
 
     def forward(self, codes: Tensor) -> Pixels:
         """Codes [N, C] -> distribution over frames [N, channels, H, W]."""
         seed = self.to_seed(codes).unflatten(1, (self.filters, SEED_SIZE, SEED_SIZE))
         features = self.blocks(seed)[:, :, self.crop, self.crop]
-        return self.pixels.from_network(self.to_pixels(features))
+        outputs = self.to_pixels(features)
+        if self.linear is not None:  # means, or logits, come first
+            means = self.linear(codes).unflatten(1, self.frame_shape)
+            outputs = outputs + F.pad(means, (0, 0, 0, 0, 0, outputs.shape[1] - means.shape[1]))
+        return self.pixels.from_network(outputs)

@@ -1,5 +1,7 @@
 """From frames to embeddings."""
 
+import math
+
 from torch import Tensor, nn
 
 from vbmem.nets.blocks import BlockParts, ResidualBlock, check_frame
@@ -38,11 +40,13 @@ class Encoder(nn.Module):
         layers = [layer for n in inputs for layer in (halving_conv(n, filters), ResidualBlock(filters, parts))]
         self.blocks = nn.Sequential(*layers)
         self.to_embedding = dense(filters * last_size**2, embedding_size, bias=False)
+        self.linear = dense(math.prod(self.frame_shape), embedding_size, bias=False) if parts.linear else None
 
     def forward(self, frames: Tensor) -> Tensor:
         """Frames [N, channels, H, W] in [0, 1] -> embeddings [N, embedding_size]."""
         if frames.shape[1:] != self.frame_shape:
             expected = ", ".join(map(str, self.frame_shape))
             raise ValueError(f"expected frames [N, {expected}], got {list(frames.shape)}")
-        features = self.blocks(2 * frames - 1)
-        return self.to_embedding(features.flatten(1))
+        scaled = 2 * frames - 1
+        embeddings: Tensor = self.to_embedding(self.blocks(scaled).flatten(1))
+        return embeddings if self.linear is None else embeddings + self.linear(scaled.flatten(1))
