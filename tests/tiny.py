@@ -61,6 +61,20 @@ OWN_MODELS: dict[str, MemoryConfig] = {  # codes with a part of their own
     "sees recall": MemoryConfig(
         "tree", code_size=6, own_size=2, sees_recall=True, rows=1, clusters=2, iterations=3, filters=8, factorised=True
     ),
+    "weighs recall": MemoryConfig(
+        "mixture",
+        code_size=6,
+        own_size=2,
+        sees_recall=True,
+        weighs_recall=True,
+        learned_scales=True,
+        noise_var=0.5,
+        rows=1,
+        clusters=2,
+        iterations=3,
+        filters=8,
+        factorised=True,
+    ),
 }
 # What is written and stored has a shape of its own where a tree has nothing to share out.
 KINDS = MEMORY_MODELS | {"tree of one partition": replace(MEMORY_MODELS["tree"], partitions=1)}

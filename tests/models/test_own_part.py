@@ -148,6 +148,8 @@ def test_measures_are_of_the_content(name):
         ({"own_prior": "flat", "own_size": 2}, "own_prior must be one of standard, network, not 'flat'"),
         ({"sees_recall": True, "learned_code_var": False}, "own_size and sees_recall need a learned variance"),
         ({"sees_recall": True, "own_size": 6}, "sees_recall needs a memory"),
+        ({"weighs_recall": True, "learned_scales": True}, "weighs_recall weighs by the learned noise"),
+        ({"weighs_recall": True, "sees_recall": True}, "weighs_recall weighs by the learned noise"),
         ({"own_size": 2, "learned_code_var": False}, "own_size and sees_recall need a learned variance"),
     ],
 )

@@ -379,9 +379,11 @@ def test_the_priors_scales_have_a_rate_of_their_own(tmp_path):
         torch.testing.assert_close((scale - start).abs(), torch.full_like(start, 7e-4), rtol=1e-2, atol=0)
 
 
-def test_the_priors_scales_wait_for_the_end_of_the_warm_up(tmp_path):
+@pytest.mark.parametrize("weighs", [False, True], ids=["corrected", "weighed"])
+def test_the_priors_scales_wait_for_the_end_of_the_warm_up_unless_recall_is_weighed_by_them(weighs, tmp_path):
     """There are two batches an epoch."""
-    config = tiny_run(replace(MODELS["mixture"], learned_scales=True), epochs=3, warm_up=3)
+    seen = {"sees_recall": True, "weighs_recall": True, "learned_code_var": True} if weighs else {}
+    config = tiny_run(replace(MODELS["mixture"], learned_scales=True, **seen), epochs=3, warm_up=3)
     made, moved = trainer(config, tmp_path), []
     before, validate = made.model.log_scales["loc_var"].detach().clone(), made.validate
 
@@ -391,7 +393,7 @@ def test_the_priors_scales_wait_for_the_end_of_the_warm_up(tmp_path):
 
     made.validate = noted
     made.run()
-    assert moved == [False, False, True]
+    assert moved == [weighs, weighs, True]
 
 
 @pytest.mark.parametrize("settings", [{"warm_up": -1}, {"scale_rate": 0.0}])

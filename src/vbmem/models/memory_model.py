@@ -14,6 +14,7 @@ from vbmem.models.settings import MemoryConfig, Regulariser
 from vbmem.models.telling import log_own_share
 from vbmem.nets import CodeHead, CodePosterior
 
+SCALES = ("noise_var", "row_var", "loc_var")  # of the prior
 HIDDEN = (256, 256)  # units of the networks between the two parts of a code
 
 
@@ -37,7 +38,7 @@ class MemoryModel(CodedModel):
         posterior = {"factorised": config.factorised} if issubclass(kind, LocatedMemory) else {}
         content_size = config.code_size - config.own_size
         sizes = {size: getattr(config, size) for size in kind.sizes} | {"code_size": content_size}
-        scales = {name: value for name in ("row_var", "loc_var") if (value := getattr(config, name)) is not None}
+        scales = {name: value for name in SCALES if (value := getattr(config, name)) is not None}
         memory = kind(**sizes, **posterior, **scales)
         assert isinstance(memory, VariationalMemory)
         fixed_var = None if config.learned_code_var else 0.5 * float(memory.noise_var)
@@ -60,11 +61,15 @@ class MemoryModel(CodedModel):
         self.recall_head: CodeHead | None = None
         if config.sees_recall:
             seen = 2 * config.code_size + content_size
-            recall_head = CodeHead(seen, config.code_size, self.head_activation, hidden=HIDDEN)
-            self.recall_head = recall_head.start_at_standard()
+            corrected = config.own_size if config.weighs_recall else config.code_size
+            if corrected:
+                recall_head = CodeHead(seen, corrected, self.head_activation, hidden=HIDDEN)
+                self.recall_head = recall_head.start_at_standard()
+        # A product cannot ignore the memory, as a network may, and is of little use before the noise is known.
+        self.scales_wait = not config.weighs_recall
         self.log_scales = nn.ParameterDict()
         if config.learned_scales:
-            for name in ("noise_var", "row_var", "loc_var"):
+            for name in SCALES:
                 if (value := getattr(self.memory, name, None)) is not None:
                     numbers = (content_size,) if name == "noise_var" else ()
                     self.log_scales[name] = nn.Parameter(torch.full(numbers, float(value)).log())
@@ -119,15 +124,28 @@ class MemoryModel(CodedModel):
         """q(z | x, memory) from q(z | x) and the mean of what the memory recalls of the content, [.., C - own_size].
 
         The content is what the memory recalls, corrected by what a network makes of both; so it costs little, and what
-        a frame does not share with others goes to its own part. The bound holds since recall is a mean, never a sample.
-        A model that does not see it gives q(z | x) back.
+        a frame does not share with others goes to its own part. With `weighs_recall` no network decides on the content:
+        it is the product of q(content | x) and N(recalled, noise_var). The bound holds since recall is a mean, never a
+        sample. A model that does not see it gives q(z | x) back.
         """
+        if not self.config.sees_recall:
+            return posterior
+        content, own = posterior.cut(self.content_size)
+        if self.config.weighs_recall:
+            noise_var = self.log_scales["noise_var"].exp()
+            content = content.product(CodePosterior(recalled, noise_var.expand_as(recalled)))
+            own = self._corrected(own, embeddings, recalled)
+            return CodePosterior(
+                *(torch.cat(pair, dim=-1) for pair in ((content.mean, own.mean), (content.var, own.var)))
+            )
+        begin = CodePosterior(torch.cat([recalled, own.mean], dim=-1), posterior.var)
+        return self._corrected(begin, embeddings, recalled)
+
+    def _corrected(self, posterior: CodePosterior, embeddings: Tensor, recalled: Tensor) -> CodePosterior:
         if self.recall_head is None:
             return posterior
-        _, own = posterior.cut(self.content_size)
         correction = self.recall_head(torch.cat([embeddings, recalled], dim=-1))  # N(0, I) before training: none
-        begin = torch.cat([recalled, own.mean], dim=-1)
-        return CodePosterior(begin + correction.mean, posterior.var * correction.var)
+        return CodePosterior(posterior.mean + correction.mean, posterior.var * correction.var)
 
     def write(self, memory: VariationalMemory, codes: Tensor) -> tuple[MemoryState, Addresses]:
         """Write contents [B, T, C - own_size] by the model's objective; the addresses are those of all frames."""
@@ -158,7 +176,7 @@ class MemoryModel(CodedModel):
             memory = self.scaled_memory()
             state, addresses = self.write(memory, content.mean)
             recalled = memory.recall(state, addresses)
-        if self.recall_head is not None:
+        if self.config.sees_recall:
             side.join(recalled)
             posterior = self.revise(repeat_episodes(embeddings, copies), posterior, recalled)
             content, own = posterior.cut(self.content_size)

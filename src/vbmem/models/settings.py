@@ -149,8 +149,14 @@ class MemoryConfig(ModelConfig):
     sees_recall: bool = False
     """Let q(z) of a frame see what the memory recalls of it, once all are written as the encoder sees each alone: the
     mean of its content is what is recalled, and a correction. For frames that share something."""
-    row_var: float | None = None
+    weighs_recall: bool = False
+    """Let q(content) be the product of what a frame says of it and what the memory does, N(recalled, noise_var), rather
+    than what is recalled and a correction by a network; the own part still is corrected so. Of frames of one picture
+    it then costs next to nothing, and the memory stays in use. Needs sees_recall and learned_scales."""
+    noise_var: float | None = None
     """Of the prior, or where its training begins; by default the memory's own."""
+    row_var: float | None = None
+    """The same for rows."""
     loc_var: float | None = None
     """The same for clusters' locations. Samples are as far apart as codes only if both suit the codes."""
     learned_scales: bool = False
@@ -174,6 +180,8 @@ class MemoryConfig(ModelConfig):
             raise ValueError("own_size and sees_recall need a learned variance of q(z); set learned_code_var to true")
         if self.sees_recall and self.own_size == self.code_size:
             raise ValueError("sees_recall needs a memory, and own_size leaves nothing to write; make it smaller")
+        if self.weighs_recall and not (self.sees_recall and self.learned_scales):
+            raise ValueError("weighs_recall weighs by the learned noise; set sees_recall and learned_scales to true")
         if self.own_prior == "network" and not 0 < self.own_size < self.code_size:
             raise ValueError(f"own_prior network is of a part of the code given the rest; own_size is {self.own_size}")
         if self.loc_var is not None and self.memory in ("gaussian", "categorical"):

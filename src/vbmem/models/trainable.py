@@ -40,6 +40,8 @@ class Trainable(nn.Module):
     """What frames look like."""
     waits: bool = False
     """Whether without gradients it waits for the device, so that no graph of it can be captured."""
+    scales_wait: bool = True
+    """Whether its prior's scales stay as they are in a warm-up."""
     regulariser: Regulariser | None = None
     """That of the present stage of training, for a model that has a memory."""
     damage: float = 0.0

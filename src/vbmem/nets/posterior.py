@@ -37,6 +37,11 @@ class CodePosterior:
         (mean, rest), (var, rest_var) = (x.tensor_split((size,), dim=-1) for x in (self.mean, self.var))
         return type(self)(mean, var), type(self)(rest, rest_var)
 
+    def product(self, other: Self) -> Self:
+        """The normalised product of both densities: precisions add up, and means are weighed by them."""
+        var = 1 / (1 / self.var + 1 / other.var)
+        return type(self)(var * (self.mean / self.var + other.mean / other.var), var)
+
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """One code per frame, [.., C], differentiable in `mean` and `var`."""
         noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device)

@@ -56,7 +56,7 @@ class TrainingStep:
         others = [p for p in self.parameters if not any(p is scale for scale in scales)]
         groups: list[dict[str, Any]] = [
             {"params": its, "times": times, "waits": waits, "lr": torch.zeros((), device=device) if cuda else 0.0}
-            for its, times, waits in ((others, 1.0, False), (scales, config.scale_rate, True))
+            for its, times, waits in ((others, 1.0, False), (scales, config.scale_rate, model.scales_wait))
             if its
         ]
         self.optimizer = torch.optim.Adam(groups, betas=(config.beta1, 0.999), fused=True, capturable=cuda)
@@ -78,8 +78,8 @@ class TrainingStep:
         self._run(indices)
 
     def set_learning_rate(self, rate: float, *, warming: bool = False) -> None:
-        """Of the networks; the prior's scales have theirs so many times, and wait where `warming`: codes then say too
-        little for a scale to learn more than that nothing is shared, which would stay so."""
+        """Of the networks; the prior's scales have theirs so many times, and most wait where `warming`: codes then say
+        too little for a scale to learn more than that nothing is shared, which would stay so."""
         for settings in self.optimizer.param_groups:
             its_rate = 0.0 if warming and settings["waits"] else rate * settings["times"]
             if isinstance(settings["lr"], Tensor):  # which a captured step reads

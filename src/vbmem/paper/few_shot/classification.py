@@ -61,7 +61,7 @@ def rules_of(network: EpisodicModel, source: EpisodeSource, seed: int) -> dict[s
         posterior = _of_pictures(lambda frames: _stacked(network.infer(frames)), source, seed)
         codes, variances = posterior[..., : memory.code_size].unbind(-2)
         own["predictive density"] = highest_predictive(memory, codes, *write)
-        if network.recall_head is None:  # else the noise is that of codes which have seen the memory
+        if not network.config.sees_recall:  # else the noise is that of codes which have seen the memory
             own["predictive density of means"] = highest_predictive(memory_of_means(memory, variances), codes, *write)
     elif isinstance(network, NeuralStatistician):
         embeddings = _of_pictures(network.embed, source, seed)
