@@ -151,8 +151,8 @@ class MemoryConfig(ModelConfig):
     mean of its content is what is recalled, and a correction. For frames that share something."""
     weighs_recall: bool = False
     """Let q(content) be the product of what a frame says of it and what the memory does, N(recalled, noise_var), rather
-    than what is recalled and a correction by a network; the own part still is corrected so. Of frames of one picture
-    it then costs next to nothing, and the memory stays in use. Needs sees_recall and learned_scales."""
+    than what is recalled and a correction: no network can then learn to ignore the memory. The own part still is
+    corrected. Needs sees_recall and learned_scales, which begin to be learned in the warm-up."""
     noise_var: float | None = None
     """Of the prior, or where its training begins; by default the memory's own."""
     row_var: float | None = None
