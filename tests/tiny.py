@@ -61,19 +61,15 @@ OWN_MODELS: dict[str, MemoryConfig] = {  # codes with a part of their own
     "sees recall": MemoryConfig(
         "tree", code_size=6, own_size=2, sees_recall=True, rows=1, clusters=2, iterations=3, filters=8, factorised=True
     ),
-    "weighs recall": MemoryConfig(
-        "mixture",
+    "weighs recall": replace(
+        MEMORY_MODELS["mixture"],
         code_size=6,
         own_size=2,
+        learned_code_var=True,
         sees_recall=True,
         weighs_recall=True,
         learned_scales=True,
         noise_var=0.5,
-        rows=1,
-        clusters=2,
-        iterations=3,
-        filters=8,
-        factorised=True,
     ),
 }
 # What is written and stored has a shape of its own where a tree has nothing to share out.

@@ -79,9 +79,8 @@ class TestTraining:
         one, three = self.evidence(1.0)[1].extra_objective, self.evidence(3.0)[1].extra_objective
         torch.testing.assert_close(3 * one, three)
         torch.testing.assert_close(self.evidence(3.0)[1].measures["log_own_share"], one / 6)
-        assert torch.allclose(
-            one / 6, torch.full_like(one, -math.log(3)), atol=0.5
-        )  # of an untrained model about chance
+        chance = torch.full_like(one, -math.log(3))
+        assert torch.allclose(one / 6, chance, atol=0.5)  # of an untrained model about that
 
     @pytest.mark.parametrize("factorised", [False, True])
     @pytest.mark.parametrize("memory", ["mixture", "tree"])

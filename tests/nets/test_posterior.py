@@ -63,3 +63,19 @@ def test_the_hidden_layer_has_a_bias_and_the_output_none(fixed_var):
 def test_float64_stays_float64():
     head = CodeHead(10, 4, nn.ReLU).double()
     assert head(torch.randn(2, 10).double()).var.dtype == torch.float64
+
+
+def test_what_is_cut_is_joined_again():
+    posterior = CodePosterior(torch.randn(2, 5), torch.rand(2, 5))
+    first, rest = posterior.cut(3)
+    joined = first.joined(rest)
+    assert torch.equal(joined.mean, posterior.mean)
+    assert torch.equal(joined.var, posterior.var)
+
+
+def test_a_product_has_the_density_of_both_but_for_a_constant():
+    one, other = (CodePosterior(torch.randn(1), torch.rand(1) + 0.1) for _ in range(2))
+    points = torch.linspace(-2, 2, 9)
+    logs = [torch.distributions.Normal(q.mean, q.var.sqrt()).log_prob(points) for q in (one, other, one.product(other))]
+    left = logs[0] + logs[1] - logs[2]
+    torch.testing.assert_close(left, left[:1].expand(9), rtol=1e-4, atol=1e-4)

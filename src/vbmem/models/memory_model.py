@@ -134,12 +134,8 @@ class MemoryModel(CodedModel):
         if self.config.weighs_recall:
             noise_var = self.log_scales["noise_var"].exp()
             content = content.product(CodePosterior(recalled, noise_var.expand_as(recalled)))
-            own = self._corrected(own, embeddings, recalled)
-            return CodePosterior(
-                *(torch.cat(pair, dim=-1) for pair in ((content.mean, own.mean), (content.var, own.var)))
-            )
-        begin = CodePosterior(torch.cat([recalled, own.mean], dim=-1), posterior.var)
-        return self._corrected(begin, embeddings, recalled)
+            return content.joined(self._corrected(own, embeddings, recalled))
+        return self._corrected(CodePosterior(recalled, content.var).joined(own), embeddings, recalled)
 
     def _corrected(self, posterior: CodePosterior, embeddings: Tensor, recalled: Tensor) -> CodePosterior:
         if self.recall_head is None:

@@ -37,6 +37,10 @@ class CodePosterior:
         (mean, rest), (var, rest_var) = (x.tensor_split((size,), dim=-1) for x in (self.mean, self.var))
         return type(self)(mean, var), type(self)(rest, rest_var)
 
+    def joined(self, rest: Self) -> Self:
+        """Of these numbers of the codes and then the rest: what `cut` undoes."""
+        return type(self)(torch.cat([self.mean, rest.mean], dim=-1), torch.cat([self.var, rest.var], dim=-1))
+
     def product(self, other: Self) -> Self:
         """The normalised product of both densities: precisions add up, and means are weighed by them."""
         var = 1 / (1 / self.var + 1 / other.var)
