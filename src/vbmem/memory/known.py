@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vbmem.memory.blocks import LocalPass
 from vbmem.memory.prefixes import PrefixCounts
-from vbmem.memory.state import Addresses, MemoryState, Statistics
+from vbmem.memory.state import MemoryState, Statistics
 from vbmem.memory.streams import Stream
 from vbmem.memory.writing import VariationalMemory
 
@@ -18,16 +18,10 @@ FRAMES = 2048  # of a stream whose addresses are held at a time
 
 def known_of(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> tuple[Statistics, PrefixCounts]:
     """Of codes [T, C] addressed by a state: their sums, in float64, and the use of the clusters."""
-    sums, addresses = sums_of(memory, state, codes)
-    return sums, usage_of(memory, addresses.assignment.to(codes.dtype))
-
-
-def sums_of(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> tuple[Statistics, Addresses]:
-    """Of codes [.., T, C] addressed by a state: their sums and addresses, in float64."""
     parts = memory.split(codes.detach().double())
     local = LocalPass(state.to(torch.float64), memory.prior(parts))
     addresses = local.address(parts)
-    return local.statistics(), addresses
+    return local.statistics(), usage_of(memory, addresses.assignment.to(codes.dtype))
 
 
 def known_of_stream(

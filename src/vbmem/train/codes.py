@@ -3,18 +3,10 @@
 import torch
 from torch import Tensor
 
-from vbmem.memory.choice import draw_clusters
-from vbmem.memory.known import sums_of
-from vbmem.memory.state import MemoryState
-from vbmem.memory.usage import draw_weights
 from vbmem.memory.writing import VariationalMemory
 from vbmem.models.base import CodedModel
 from vbmem.models.memory_model import MemoryModel
 from vbmem.nets import CodePosterior
-
-NEW_SHARE = 0.25  # of the codes: those that a memory draws
-SOFTNESS = 0.01  # of the transport between drawn codes and written ones, of the mean squared distance
-ROUNDS = 30  # in which it is found
 
 
 class CodesToCome:
@@ -22,11 +14,9 @@ class CodesToCome:
 
     What a decoder paints was seldom encoded a moment ago: it was read from a memory, or drawn from one, and is a blend
     of what several frames left there. So of every frame of an episode the code is, with equal chances, a draw of the
-    encoder's q(z | x); one read back from a memory of all frames, half the time a draw and half the time the mean; a
-    blend of the two in any proportion; or a new code from the memory, one that is near (see `matched`). No frame
-    belongs to a new code by itself, but all frames do to as many of them: so a decoder learns to paint new codes, taken
-    together, as pictures like the written ones. The episodes of a batch share out the sizes of memories. What of a code
-    belongs to the frame alone is the encoder's always. Of a model without a memory all codes are the encoder's.
+    encoder's q(z | x); one read back from a memory of all frames, half the time a draw and half the time the mean; or a
+    blend of the two in any proportion. The episodes of a batch share out the sizes of memories. What of a code belongs
+    to the frame alone is the encoder's always. Of a model without a memory all codes are the encoder's.
 
     Args:
         network: the model, ready for evaluation.
@@ -74,31 +64,7 @@ class CodesToCome:
         read = torch.where(_chances(content) < 0.5, drawn, mean)
         encoded, own = posterior.rsample().tensor_split((network.content_size,), dim=-1)
         share = (3 * _chances(content) - 1).clamp(0, 1)  # a third at either end
-        seen = torch.lerp(encoded, read, share)
-        new = matched(new_codes(memory, state, content), content)
-        return torch.cat([torch.where(_chances(content) < NEW_SHARE, new, seen), own], dim=-1)
-
-
-def new_codes(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> Tensor:
-    """As many as were written, [.., T, C], from memories of these codes [.., T, C]; as `WrittenMemory.sample` draws
-    them, but each from the cluster of another frame."""
-    sums, addresses = sums_of(memory, state, codes)
-    clusters = draw_clusters(addresses.assignment, None)
-    return memory.sample(state, codes.shape[-2], clusters=clusters, weights=draw_weights(clusters, sums, state))
-
-
-def matched(drawn: Tensor, codes: Tensor) -> Tensor:
-    """A drawn code for each code, near to it, and on average each for one: [.., T, C] and [.., T, C] -> [.., T, C].
-
-    The transport between the two sets that costs least in squared distance, softened and found by scaling rows and
-    columns in turn (Cuturi 2013): what is drawn for a code follows its column. Never waits for the device.
-    """
-    cost = torch.cdist(drawn, codes).square()
-    plan = -cost / (SOFTNESS * cost.mean((-1, -2), keepdim=True))  # its logarithm
-    for _ in range(ROUNDS):
-        plan = plan.log_softmax(-1).log_softmax(-2)
-    chosen = draw_clusters(plan.mT.exp(), None)
-    return drawn.gather(-2, chosen.unsqueeze(-1).expand_as(codes))
+        return torch.cat([torch.lerp(encoded, read, share), own], dim=-1)
 
 
 def _chances(codes: Tensor) -> Tensor:
