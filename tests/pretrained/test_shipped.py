@@ -73,7 +73,7 @@ def test_a_crisp_picture_is_what_it_was(name):
     model = vbmem.load(name)
     frames = waves(4, model.frame.size, model.frame.channels)
     painted = model.decode(model.encode(frames).mean, paint_steps=1)
-    golden = [[0.5117, 0.5670, 0.5554, 0.5449], [0.5310, 0.3881, 0.3248, 0.3529]]
+    golden = [[0.5105, 0.5745, 0.5750, 0.5180], [0.5240, 0.4200, 0.3325, 0.3834]]
     torch.testing.assert_close(painted[0, :, :16:8, ::8].mean(0), torch.tensor(golden), atol=2e-3, rtol=0)
     assert (
         painted.diff(dim=-1).abs().mean()
