@@ -106,7 +106,7 @@ def train(network: Classifier, images: ImageSet, epochs: int, device: torch.devi
             down, right = (int(n) for n in torch.randint(9, (2,)))
             part = padded[indices, :, down : down + 32, right : right + 32]
             part = torch.where(torch.rand(batch, 1, 1, 1, device=device) < 0.5, part, part.flip(-1))
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            with torch.autocast(device.type, torch.bfloat16):
                 said = network(part.contiguous(memory_format=torch.channels_last))
             loss = F.cross_entropy(said.float(), labels[indices], label_smoothing=0.1)
             optimiser.zero_grad()

@@ -136,6 +136,11 @@ DAMAGES: list[tuple[str, Callable[[torch.Tensor], Any], str]] = [
     ("sums: weight_code", with_nan, "weight_code holds NaN or infinity"),
     ("sums: count", lambda tensor: tensor[..., :1], "sums.count must have the shape"),
     ("sums: code_square", lambda tensor: tensor[..., :1], "sums.code_square must have the shape"),
+    ("weights: weights", with_nan, "weights.weights holds NaN or infinity"),
+    ("weights: weights", lambda tensor: tensor[..., :0, :], "weights.weights must have the shape"),
+    ("weights: count", lambda tensor: tensor[..., :1], "weights.count must have the shape"),
+    ("weights: count", lambda tensor: tensor + 0.5, "weights.count must hold whole numbers"),
+    ("weights: count", lambda tensor: tensor + 1000, "weights.count must hold whole numbers"),
 ]
 
 

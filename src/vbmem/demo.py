@@ -17,7 +17,6 @@ from vbmem.models.directory import CHECKPOINT
 from vbmem.paper.metrics.neighbours import nearest
 from vbmem.paper.presets import get_preset
 from vbmem.pretrained.inputs import as_frames, to_unit
-from vbmem.pretrained.model import usual_reads
 from vbmem.pretrained.timing import timed_write
 from vbmem.sheets import CLEAR, gif, grid, jpeg, png, save_picture
 from vbmem.tables import counted, file_size
@@ -86,7 +85,6 @@ def demo(out: Path, console: Console, images: Path | None = None, broken: list[P
         "raw_size": raw_size,
         "times": times,
         "drawn": draw_beside_nearest(model, memory, episode, generator),
-        "reads": counted(usual_reads(model.painter), "times"),
         "reading": animate_reading(model, memory, generator),
         "steps": STEPS,
         "recalled": recall(model, memory, episode[:COLUMNS], generator),

@@ -9,8 +9,8 @@ from memory.zoo import MEMORIES, close, every_memory, normal
 from tiny import seeded
 from vbmem.memory import GaussianMemory, MixtureMemory, WrittenMemory
 from vbmem.memory.known import known_of
-from vbmem.memory.state import Statistics
-from vbmem.memory.usage import draw_weights
+from vbmem.memory.state import Addresses, Statistics
+from vbmem.memory.usage import KERNEL, MOST_KEPT, KeptWeights, draw_weights
 
 DRAWS = 40_000
 
@@ -33,7 +33,7 @@ def test_weights_have_the_mean_and_the_covariance_of_the_frames_and_of_one_more_
     second = second + extra / count[..., None, None] * torch.eye(rows, dtype=torch.float64)
     for h in range(theta.shape[-1]):
         clusters = torch.full((*theta.shape[:-2], DRAWS), h)
-        drawn = draw_weights(clusters, written.sums, written.state, seeded(h))
+        drawn = draw_weights(clusters, written.sums, written.state, None, seeded(h))
         assert drawn.shape == (*clusters.shape, rows)
         spread = second[..., h, :, :].diagonal(dim1=-2, dim2=-1).sqrt()
         assert ((drawn.mean(-2) - first[..., h, :]).abs() <= 5 * spread / DRAWS**0.5).all()
@@ -41,11 +41,12 @@ def test_weights_have_the_mean_and_the_covariance_of_the_frames_and_of_one_more_
         assert ((drawn.mT @ drawn / DRAWS - second[..., h, :, :]).abs() <= 12 * size / DRAWS**0.5).all()
 
 
-def test_a_cluster_without_frames_draws_from_the_prior():
+@pytest.mark.parametrize("kept", [None, KeptWeights(torch.full((2, 1, 3), 9.0), torch.zeros(2))])
+def test_a_cluster_without_frames_draws_from_the_prior(kept):
     memory = MixtureMemory(4, 3, 2)
     state = memory.prior_state()
     sums = Statistics.none(state, memory.prior(state.row_mean))
-    drawn = draw_weights(torch.zeros(DRAWS, dtype=torch.int64), sums, state, seeded())
+    drawn = draw_weights(torch.zeros(DRAWS, dtype=torch.int64), sums, state, kept, seeded())
     close(drawn.mean(0), torch.zeros(3), atol=0.03)
     close(drawn.T.cov(), torch.eye(3), atol=0.05)
 
@@ -59,8 +60,8 @@ def test_frames_that_lie_elsewhere_than_the_prior_expects_are_what_is_drawn():
         memory.prior_state(dtype=torch.float64), row_mean=rows, row_cov=1e-6 * torch.eye(2).expand(2, 2, 2).double()
     )
     codes = torch.stack([rows[0, 1] + 3 * rows[0, 0], rows[1, 1] - 2 * rows[1, 0]])
-    sums, choice = known_of(memory, state, codes.repeat(40, 1))
-    written = WrittenMemory(memory, state, choice, 80, sums=sums)
+    sums, choice, weights = known_of(memory, state, codes.repeat(40, 1))
+    written = WrittenMemory(memory, state, choice, 80, sums=sums, weights=weights)
     for cluster, code in enumerate(codes):
         drawn = written.sample(400, seeded(), cluster=cluster, sample=False)
         by_prior = written.sample(400, seeded(), cluster=cluster, choice="prior", sample=False)
@@ -85,3 +86,143 @@ def test_draws_follow_from_the_seed_and_have_the_type_of_the_memory(dtype):
     assert one.dtype == dtype
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
+
+
+ROWED = [name for name in MEMORIES if not name.startswith("categorical")]
+
+
+@pytest.mark.parametrize("name", ROWED)
+def test_the_weights_of_every_frame_are_kept_in_the_cluster_it_likeliest_belongs_to(name):
+    memory = MEMORIES[name](3, 2, 3)
+    codes = 2 * normal(30, memory.code_size)
+    written = WrittenMemory.write(memory, codes, generator=seeded())
+    assert written.weights is not None
+    addresses = written.address(codes)
+    cells = zip(
+        addresses.assignment.flatten(0, -3).unbind() if addresses.assignment.ndim > 2 else [addresses.assignment],
+        addresses.weight_mean.flatten(0, -4).unbind() if addresses.weight_mean.ndim > 3 else [addresses.weight_mean],
+        written.weights.weights.flatten(0, -4).unbind() if memory.partitioned else [written.weights.weights],
+        written.weights.count.flatten(0, -2).unbind() if memory.partitioned else [written.weights.count],
+        strict=True,
+    )
+    for theta, mean, weights, count in cells:
+        for h in range(theta.shape[-1]):
+            expected = mean[theta.argmax(-1) == h, h]
+            assert int(count[h]) == len(expected)
+            close(sorted_rows(weights[h, : len(expected)]), sorted_rows(expected), atol=1e-6)
+            assert (weights[h, len(expected) :] == 0).all()
+
+
+def sorted_rows(weights: torch.Tensor) -> torch.Tensor:
+    return weights[weights[:, 0].argsort()]
+
+
+def kept_of(weights: torch.Tensor, clusters: torch.Tensor, most: int) -> KeptWeights:
+    """Of frames with these weights [T, K], each in its cluster [T] of so many."""
+    assignment = torch.nn.functional.one_hot(clusters, most).double()
+    means = weights.unsqueeze(-2).expand(-1, most, -1)
+    return KeptWeights.of(Addresses(assignment, means, torch.eye(weights.shape[-1]).double().expand(most, -1, -1)))
+
+
+def test_of_many_frames_some_are_kept_drawn_at_random():
+    weights = torch.arange(1000.0, dtype=torch.float64).unsqueeze(-1)
+    kept = kept_of(weights, (weights.squeeze(-1) >= 990).long(), 2)
+    assert kept.weights.shape == (2, MOST_KEPT, 1)
+    assert kept.count.tolist() == [MOST_KEPT, 10]
+    of_first = kept.weights[0, :, 0]
+    assert len(of_first.unique()) == MOST_KEPT
+    assert of_first.max() < 990
+    assert 350 < float(of_first.mean()) < 640  # 495, with a standard error of 36
+    assert sorted(kept.weights[1, :10, 0].tolist()) == list(range(990, 1000))
+
+
+def test_new_weights_lie_about_kept_ones_with_the_mean_and_covariance_of_all():
+    """A smoothed bootstrap: by hand for two frames of one cluster, at -3 and 3."""
+    memory = MixtureMemory(5, 1, 1)
+    kept = KeptWeights(torch.tensor([[[-3.0], [3.0]]]), torch.tensor([2.0]))
+    state = memory.prior_state(dtype=torch.float64)
+    sums = Statistics.none(state, memory.prior(state.row_mean))
+    outer = torch.tensor([[[18.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)  # S_ww of both: N = 2, S_w = 0
+    sums = replace(sums, count=sums.count + 2, weight_outer=outer)
+    drawn = draw_weights(torch.zeros(DRAWS, dtype=torch.int64), sums, state, kept, seeded()).squeeze(-1)
+    var = (18 + 1) / (2 + 1)
+    width = KERNEL * (4 / (3 * 2)) ** (1 / 5)
+    about = 3 / (1 + width**2) ** 0.5
+    assert float(drawn.mean()) == pytest.approx(0, abs=0.08)
+    assert float((drawn > 0).double().mean()) == pytest.approx(0.5, abs=0.05)
+    spread = width * var**0.5 / (1 + width**2) ** 0.5
+    expected = torch.distributions.MixtureSameFamily(
+        torch.distributions.Categorical(torch.ones(2).double()),
+        torch.distributions.Normal(torch.tensor([-about, about]).double(), torch.full((2,), spread).double()),
+    )
+    for at in (-4.0, -3.0, -2.0, -1.0, 0.5, 1.5, 2.5, 3.5):
+        found = float((drawn < at).double().mean())
+        assert found == pytest.approx(float(expected.cdf(torch.tensor(at).double())), abs=0.012)
+
+
+@pytest.mark.parametrize("name", ROWED)
+def test_new_codes_of_few_frames_lie_nearer_to_these_than_blends_do(name):
+    memory = MEMORIES[name](12, 3, 2)
+    codes = 4 * normal(8, memory.code_size)
+    written = WrittenMemory.write(memory, codes, 30, generator=seeded())
+
+    def distance(memory: WrittenMemory) -> float:
+        drawn = memory.sample(500, seeded(), sample=False)
+        return float(torch.cdist(drawn, codes).min(-1).values.square().mean())
+
+    most = 1.0 if memory.partitioned else 0.75  # the partitions of a tree draw apart
+    assert distance(written) < most * distance(replace(written, weights=None))
+
+
+def test_updated_weights_are_those_of_both_and_old_ones_fade():
+    old = kept_of(torch.zeros(40, 2).double(), torch.zeros(40).long(), 2)
+    new = kept_of(torch.ones(60, 2).double(), torch.arange(60) % 2, 2)
+    frames, more = torch.tensor([40.0, 0.0]), torch.tensor([30.0, 30.0])
+    both = old.updated(new, frames, more)
+    assert both.count.tolist() == [MOST_KEPT, 30]  # of 70 and 30
+    assert 30 <= int((both.weights[0, :MOST_KEPT, 0] == 0).sum()) <= 40
+    assert (both.weights[1, :30] == 1).all()
+    faded = old.updated(new, 0.01 * frames, more)
+    assert faded.count.tolist() == [31, 30]
+    assert int((faded.weights[0, :31, 0] == 0).sum()) <= 4
+
+
+def test_kept_weights_stand_for_all_frames_of_their_cluster():
+    """A thousand frames of which 64 are kept are not outnumbered by a hundred new ones."""
+    old = kept_of(torch.zeros(1000, 1).double(), torch.zeros(1000).long(), 1)
+    new = kept_of(torch.ones(100, 1).double(), torch.zeros(100).long(), 1)
+    both = old.updated(new, torch.tensor([1000.0]), torch.tensor([100.0]))
+    assert int((both.weights == 1).sum()) < 16  # about 6
+
+
+def test_a_cluster_that_gave_frames_away_keeps_no_weights():
+    codes = torch.cat([normal(10, 3), normal(8, 3) + 40])
+    written = WrittenMemory.write(MixtureMemory(3, 1, 2, loc_var=900.0), codes, 30, seeded())
+    left = written.forget(codes[:2])
+    assert written.weights is not None
+    assert left.weights is not None
+    assert sorted(written.weights.count.tolist()) == [8, 10]
+    assert sorted(left.weights.count.tolist()) == [0, 8]
+    assert (left.weights.weights[left.weights.count == 0] == 0).all()
+    assert left.sample(50, seeded()).isfinite().all()
+
+
+def test_merged_memories_keep_the_weights_of_both():
+    memory = MixtureMemory(3, 1, 4, loc_var=60.0)
+    one, other = (
+        WrittenMemory.write(memory, 5 * normal(n, 3, seed=n) + at, 30, seeded()) for n, at in ((9, 0.0), (20, 10.0))
+    )
+    merged = one.merge(other)
+    assert merged.weights is not None
+    assert merged.weights.count.shape == merged.usage.shape
+    assert float(merged.weights.count.sum()) == 29
+    close(merged.weights.count.double(), merged._require_sums().count.round(), atol=1e-6)
+
+
+def test_a_memory_of_a_stream_keeps_no_weights_nor_does_one_without_rows():
+    codes = normal(20, 3)
+    written = WrittenMemory.write(MixtureMemory(3, 1, 2), codes, generator=seeded())
+    streamed = WrittenMemory.of_stream(written.empty, written.state, codes.split(7))
+    assert streamed.weights is None
+    assert streamed.update(codes + 1).weights is None
+    assert WrittenMemory.write(MEMORIES["categorical"](3, 2, 3), codes).weights is None

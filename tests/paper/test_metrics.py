@@ -177,7 +177,7 @@ class TestMeasurement:
         before = shared.get_state()
         ways: Any = measures.crisp_samples(trial)
         assert shared.get_state().equal(before)
-        assert list(ways) == ["0 reads", "4 reads", "2 reads", "ceiling"]
+        assert list(ways) == ["0 reads", "1 read", "2 reads", "ceiling"]
         assert ways["0 reads"].equal(painting.generate(memory, 5, reads=0, generator=seeded(7)))
         assert not ways["ceiling"].equal(model.decode(model.encode(frames).mean))
         assert measures.crisp_samples(replace(trial, painting=None)) == {}

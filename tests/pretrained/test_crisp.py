@@ -13,7 +13,7 @@ import vbmem
 from tiny import seeded, tiny_model, tiny_network, waves
 from vbmem.commands import find_commands
 from vbmem.models import CrispConfig
-from vbmem.models.settings import CRISP_READS, PAINT_STEPS
+from vbmem.models.settings import PAINT_STEPS
 from vbmem.nets import CrispDecoder
 from vbmem.pretrained import Baseline
 from vbmem.pretrained.picture_model import PIXELS
@@ -109,11 +109,11 @@ def test_reading_goes_through_mean_pictures_and_paints_each_from_one_noise(sampl
 
 
 def test_what_was_drawn_is_read_through_crisp_pictures_each_from_one_noise(plain, crisp, memory, painted):
-    generated = crisp.generate(memory, 5, generator=seeded())
-    assert len(painted) == CRISP_READS + 1
+    generated = crisp.generate(memory, 5, reads=3, generator=seeded())
+    assert len(painted) == 4
     random = seeded()
     codes, noise = memory.sample(5, random), crisp.painter.noise(5, random)
-    for _ in range(CRISP_READS):
+    for _ in range(3):
         shown = crisp._paint(crisp.painter, codes, noise, 1)
         codes = memory.read(plain.encode(shown).mean, sample=False)
     assert torch.equal(generated, crisp._paint(crisp.painter, codes, noise, PAINT_STEPS))

@@ -32,8 +32,14 @@ def test_a_written_memory_comes_back_as_it_was(kind, tmp_path):
     assert loaded.empty.config() | {"choice": None} == memory.empty.config() | {"choice": None}
     assert type(loaded.empty) is type(memory.empty)
     tensors = zip(
-        [*tensors_of(memory.state), *tensors_of(memory.sums), *memory.choice.tensors().values(), memory.usage],
-        [*tensors_of(loaded.state), *tensors_of(loaded.sums), *loaded.choice.tensors().values(), loaded.usage],
+        *(
+            [
+                *(tensor for part in (m.state, m.sums, m.weights) if part is not None for tensor in tensors_of(part)),
+                *m.choice.tensors().values(),
+                m.usage,
+            ]
+            for m in (memory, loaded)
+        ),
         strict=True,
     )
     assert all(torch.equal(one, other) and one.dtype == other.dtype for one, other in tensors)

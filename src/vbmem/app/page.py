@@ -15,7 +15,6 @@ from vbmem.app.shared import open_model
 from vbmem.app.uploads import MAX_PICTURES
 from vbmem.app.visitors import in_thread
 from vbmem.data import examples
-from vbmem.pretrained.model import usual_reads
 
 FRAMES = 64
 HEADER = """<h1>A memory that is written in milliseconds</h1><p>Give it pictures: it keeps what they have in common, and
@@ -59,7 +58,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
             with gr.Column(scale=9, min_width=320, elem_id="results"), gr.Tabs(elem_id="tabs") as selected:
                 with gr.Tab("Write", id="write"):
                     memory = gr.HTML(elem_id="memory")
-                reads = tabs.generate(visit, memory, usual_reads(open_model(first).painter))
+                tabs.generate(visit, memory)
                 sliders, recalled = tabs.recall(visit, recall_steps(open_model(first)))
                 tabs.novelty(visit)
                 tabs.resize(visit, memory)
@@ -69,7 +68,7 @@ def build(first: str, models: Sequence[str], data_dir: Path | None, typed_models
         shown = [episode, memory, selected]
 
         page.load(partial(in_thread, lambda: _arrive(first)), None, [visit, *shown], **EVENT)
-        when(model.input, _choose_model, [visit, model], [*shown, opened, source, reads, sliders[0]]).then(
+        when(model.input, _choose_model, [visit, model], [*shown, opened, source, sliders[0]]).then(
             lambda name: name, opened, model, **LIVE
         )
         on_upload(files, _take_files, [visit], shown)
@@ -102,8 +101,7 @@ def _choose_model(visit: Visit, name: str) -> list[Any]:
     model, before = open_model(name), visit.session
     same_pictures = model.frame == before.model.frame and before.codes is not None
     visit.session = Session.written(model, before.frames) if same_pictures else _first_session(name)
-    first_values = usual_reads(model.painter), recall_steps(model)
-    return [*_view(visit), name, examples.FAMILIAR[model.frame.channels], *first_values]
+    return [*_view(visit), name, examples.FAMILIAR[model.frame.channels], recall_steps(model)]
 
 
 def _take_files(visit: Visit, files: list[Path]) -> list[Any]:

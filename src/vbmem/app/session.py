@@ -13,6 +13,7 @@ from vbmem.app.sizes import MAX_SIZE, SizeTrial, try_sizes
 from vbmem.data.damage import damaged
 from vbmem.errors import MemoryFileError
 from vbmem.memory.written import WrittenMemory
+from vbmem.models.settings import READS
 from vbmem.paper.metrics.neighbours import nearest
 from vbmem.pretrained.inputs import to_unit
 from vbmem.pretrained.model import Model
@@ -103,7 +104,7 @@ class Session:
         codes = self.require_codes()
         return self.memory.address(codes).assignment.argmax(-1).reshape(-1, len(codes))[0]
 
-    def generate(self, count: int, *, reads: int | None = None, means: bool = False) -> Tensor:
+    def generate(self, count: int, *, reads: int = READS, means: bool = False) -> Tensor:
         """New pictures [count, channels, H, W] of all clusters, or of the chosen one."""
         return self.model.generate(self.memory, count, reads=reads, cluster=self.chosen, sample=not means)
 

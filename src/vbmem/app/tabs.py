@@ -23,6 +23,7 @@ from vbmem.app.markup import render
 from vbmem.app.session import Session, Visit
 from vbmem.app.sizes import MAX_SIZE
 from vbmem.data import examples
+from vbmem.models.settings import READS
 
 OTHERS = 12  # examples of each kind to judge the novelty of
 MOST_READS = 12
@@ -46,16 +47,14 @@ def shown_size(session: Session) -> gr.Slider:
     return gr.Slider(value=session.size, label=session.size_name.capitalize(), interactive=there)
 
 
-def generate(visit: gr.State, memory: gr.HTML, first_reads: int) -> gr.Slider:
-    """New pictures of all clusters, or of one that is clicked; returns how often they are read."""
+def generate(visit: gr.State, memory: gr.HTML) -> None:
+    """New pictures of all clusters, or of one that is clicked."""
     with begin_tab("Generate") as tab:
         clusters = gr.HTML(elem_id="clusters", js_on_load=CLICKED)
         with gr.Row(elem_classes="controls"):
             kind = gr.Radio(["samples", "means"], value="samples", label="Draw", elem_id="kind", min_width=NARROW)
             count = gr.Slider(1, 96, 24, step=1, label="How many", elem_id="count", min_width=NARROW)
-            reads = gr.Slider(
-                0, MOST_READS, first_reads, step=1, label="Reading steps", elem_id="reads", min_width=NARROW
-            )
+            reads = gr.Slider(0, MOST_READS, READS, step=1, label="Reading steps", elem_id="reads", min_width=NARROW)
             size = size_slider("generated-size", min_width=NARROW)
         again = gr.Button("Generate", variant="primary", elem_id="generate", size="md")
         pictures = gr.HTML(elem_id="generated")
@@ -82,7 +81,6 @@ def generate(visit: gr.State, memory: gr.HTML, first_reads: int) -> gr.Slider:
     when([count.input, reads.input], draw, controls, shown, LIVE)
     when(size.input, rewrite, [*controls, size], [memory, *shown], LIVE)
     when(clusters.click, choose, controls, shown, EACH)
-    return reads
 
 
 def recall(visit: gr.State, first_steps: int) -> tuple[list[gr.Slider], gr.HTML]:

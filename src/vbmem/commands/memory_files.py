@@ -16,7 +16,7 @@ from vbmem.commands import command
 from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.output import check_outputs, check_png, print_json, save_csv, save_numbers, say, show, warn
 from vbmem.errors import NumericalError
-from vbmem.models.settings import PAINT_STEPS, Start
+from vbmem.models.settings import PAINT_STEPS, READS, Start
 from vbmem.tables import counted, file_size
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def generate(
     memory: MemoryFile,
     out: Out = Path("generated.png"),
     count: Count = 64,
-    reads: int | None = None,
+    reads: int = READS,
     by_cluster: bool = False,
     own: Path | None = None,
     choice: Literal["usage", "prior", "network"] = "usage",
@@ -119,7 +119,6 @@ def generate(
         out: a PNG of all pictures.
         count: how many pictures to draw.
         reads: how often what was drawn is read from the memory, which leads to what it holds; 0 for draws as they are.
-            By default 4 times through crisp pictures, or once through mean ones.
         by_cluster: draw so many from every cluster, each cluster a row.
         own: a picture, or a folder of as many as are drawn, whose own part of the code new pictures have, such as a
             pose or a hand, for a model that has one; otherwise that is drawn, too.

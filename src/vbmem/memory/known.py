@@ -1,4 +1,4 @@
-"""What is known of written frames beside the state: their sums, and the use of the clusters."""
+"""What is known of written frames beside the state: their sums, the use of the clusters, and weights of some."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ from vbmem.memory.blocks import LocalPass
 from vbmem.memory.prefixes import PrefixCounts
 from vbmem.memory.state import MemoryState, Statistics
 from vbmem.memory.streams import Stream
+from vbmem.memory.usage import KeptWeights
 from vbmem.memory.writing import VariationalMemory
 
 FRAMES = 2048  # of a stream whose addresses are held at a time
 
 
-def known_of(memory: VariationalMemory, state: MemoryState, codes: Tensor) -> tuple[Statistics, PrefixCounts]:
-    """Of codes [T, C] addressed by a state: their sums, in float64, and the use of the clusters."""
+def known_of(
+    memory: VariationalMemory, state: MemoryState, codes: Tensor
+) -> tuple[Statistics, PrefixCounts, KeptWeights | None]:
+    """Of codes [T, C] addressed by a state: their sums, in float64, the use of the clusters, and where in these they
+    lie, if clusters have rows."""
     parts = memory.split(codes.detach().double())
     local = LocalPass(state.to(torch.float64), memory.prior(parts))
     addresses = local.address(parts)
-    return local.statistics(), usage_of(memory, addresses.assignment.to(codes.dtype))
+    weights = KeptWeights.of(addresses).to(codes.dtype) if state.rows else None
+    return local.statistics(), usage_of(memory, addresses.assignment.to(codes.dtype)), weights
 
 
 def known_of_stream(
     memory: VariationalMemory, state: MemoryState, stream: Stream
 ) -> tuple[Statistics, PrefixCounts, int]:
-    """`known_of` the frames of a stream, of all processes that share it, and their number: one pass, in float64."""
+    """The sums of the frames of a stream, of all processes that share it, the use of the clusters, and how many frames
+    there are: one pass, in float64."""
     dtype, state = state.row_mean.dtype, state.to(torch.float64)
     prior = memory.prior(state.row_mean)
     base = _prior_of_clusters(memory, state.row_mean)

@@ -25,7 +25,7 @@ from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Statistics
 from vbmem.memory.storage import below, read_memory, write_memory
 from vbmem.memory.streams import Chunks
-from vbmem.memory.usage import draw_weights
+from vbmem.memory.usage import KeptWeights, draw_weights
 from vbmem.memory.writing import VariationalMemory
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ChosenBy = Literal["usage", "prior", "network"]
 """What chooses the clusters of new codes; see `WrittenMemory.sample`."""
 
-USAGE, SUMS = "usage: ", "sums: "  # begin the names of their tensors in a file
+USAGE, SUMS, WEIGHTS = "usage: ", "sums: ", "weights: "  # begin the names of their tensors in a file
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class WrittenMemory:
     """The model's score from which on a picture counts as known to this memory; lost when it is changed."""
     reference: str = ""
     """Of the reference memory that the threshold was found with."""
+    weights: KeptWeights | None = None
+    """Where in their clusters some of the frames lie, for new ones like them; not known of streams."""
 
     @classmethod
     def write(
@@ -75,8 +77,8 @@ class WrittenMemory:
         _check_episode(codes, memory)
         state, _ = memory.write(codes.detach(), iterations, start, generator=generator)
         state = state.detach()
-        sums, choice = known_of(memory, state, codes)
-        return cls(memory, state, choice, len(codes), model, fingerprint, sums.to(codes.dtype))
+        sums, choice, weights = known_of(memory, state, codes)
+        return cls(memory, state, choice, len(codes), model, fingerprint, sums.to(codes.dtype), weights=weights)
 
     @classmethod
     def write_stream(
@@ -133,8 +135,8 @@ class WrittenMemory:
     @property
     def nbytes(self) -> int:
         tensors = [*self.state.tensors().values(), *self.choice.tensors().values()]
-        if self.sums is not None:
-            tensors += self.sums.tensors().values()
+        for known in (self.sums, self.weights):
+            tensors += () if known is None else known.tensors().values()
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def sample(
@@ -154,7 +156,7 @@ class WrittenMemory:
             cluster: draw from this one only; of a tree, from this one of its first partition.
             choice: which clusters codes come from, and where in them. "usage": as often as the episode used them, and
                 one more frame in all; those of a tree in the combinations it used, which are the paper's pseudocounts;
-                and with weights like those of the frames (see `draw_weights`). "prior": by p(s), uniform unless the
+                and with weights near to those of a frame (see `draw_weights`). "prior": by p(s), uniform unless the
                 memory was given another, as in the paper for a mixture; the partitions of a tree then choose apart, so
                 that their parts seldom belong together. "network": of a tree, by the networks of appendix C.5, which
                 are fitted to the pseudocounts when they are first needed. With both, weights are drawn from N(0, I).
@@ -173,7 +175,7 @@ class WrittenMemory:
         clusters = clusters.reshape(*self.state.loc_var.shape[:-1], count)
         weights = None
         if choice == "usage" and self.sums is not None:
-            weights = draw_weights(clusters, self.sums.to(torch.float64), self.state, generator)
+            weights = draw_weights(clusters, self.sums.to(torch.float64), self.state, self.weights, generator)
         return self.empty.sample(self.state, count, generator, clusters=clusters, weights=weights, sample=sample)
 
     @cached_property
@@ -236,10 +238,11 @@ class WrittenMemory:
             local.add(parts)
             state = engine.global_step(past + local.statistics(), state, prior)
         state = state.to(codes.dtype)
-        sums, choice = known_of(self.empty, state, codes)
+        sums, choice, new = known_of(self.empty, state, codes)
         return replace(
             self,
             threshold=None,
+            weights=self.weights and new and self.weights.updated(new, past.count, sums.count),
             state=state,
             choice=self.choice.combined(choice, mine=keep),
             frames=self.frames + len(codes),
@@ -259,12 +262,13 @@ class WrittenMemory:
         _check_episode(codes, self.empty)
         if len(codes) >= self.frames:
             raise ValueError(f"this memory holds {self.frames} frames, of which {len(codes)} cannot be forgotten")
-        sums, choice = known_of(self.empty, self.state, codes)
+        sums, choice, gone = known_of(self.empty, self.state, codes)
         left = self._require_sums().without(sums)
         state = self.empty.global_step(self.state.to(torch.float64), left).to(codes.dtype)
         choice = self.choice.combined(choice, theirs=-1.0)
+        weights = self.weights and gone and self.weights.without(gone)
         frames, sums = self.frames - len(codes), left.to(codes.dtype)
-        return replace(self, state=state, choice=choice, frames=frames, sums=sums, threshold=None)
+        return replace(self, state=state, choice=choice, frames=frames, sums=sums, weights=weights, threshold=None)
 
     @torch.no_grad()
     def merge(self, other: WrittenMemory) -> Self:
@@ -290,6 +294,7 @@ class WrittenMemory:
             [len(self.choice.base[0]), len(other.choice.base[0])], -1
         )
         choice = self.choice.renamed(mine, clusters).combined(other.choice.renamed(theirs, clusters))
+        weights = self.weights and other.weights and KeptWeights.joined([self.weights, other.weights]).only(kept)
         dtype = self.state.row_mean.dtype
         return replace(
             self,
@@ -299,6 +304,7 @@ class WrittenMemory:
             choice=choice,
             frames=self.frames + other.frames,
             sums=sums.to(dtype),
+            weights=weights,
         )
 
     def _require_sums(self) -> Statistics:
@@ -321,6 +327,8 @@ class WrittenMemory:
         tensors = {USAGE + name: tensor for name, tensor in self.choice.tensors().items()}
         if self.sums is not None:
             tensors |= {SUMS + name: tensor for name, tensor in self.sums.tensors().items()}
+        if self.weights is not None:
+            tensors |= {WEIGHTS + name: tensor for name, tensor in self.weights.tensors().items()}
         write_memory(Path(path), self.empty, self.state, tensors, {"written": json.dumps(written)}, private=private)
 
     @classmethod
@@ -335,8 +343,9 @@ class WrittenMemory:
             raise MemoryFileError(f"{path} holds a bare memory of codes, not a written one; use vbmem.load_memory")
         try:
             choice = PrefixCounts.from_tensors(below(USAGE, tensors))
-            sums = Statistics(**below(SUMS, tensors)) if any(name.startswith(SUMS) for name in tensors) else None
-            written = cls(memory, state, choice, **parse_json(metadata["written"]), sums=sums)
+            sums = Statistics(**parts) if (parts := below(SUMS, tensors)) else None
+            weights = KeptWeights(**parts) if (parts := below(WEIGHTS, tensors)) else None
+            written = cls(memory, state, choice, **parse_json(metadata["written"]), sums=sums, weights=weights)
             written._check()
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise MemoryFileError(f"{path} lacks or misnames what was written ({error}); write it again") from error
@@ -365,6 +374,8 @@ class WrittenMemory:
                 if name in shapes:
                     check_shape(f"sums.{name}", tensor, *shapes[name].shape)
             check_shape("sums.code_square", self.sums.code_square, self.state.row_mean.shape[-1])
+        if self.weights is not None:
+            self.weights.check(self.state)
 
 
 def _check_episode(codes: Tensor, memory: VariationalMemory) -> None:

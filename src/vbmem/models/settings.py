@@ -18,8 +18,7 @@ OwnPrior = Literal["standard", "network"]
 Precision = Literal["bfloat16", "float32"]
 
 # How pictures are made unless told otherwise.
-READS = 1  # of what was drawn from a memory, through mean pictures: more exaggerate, none leaves blends
-CRISP_READS = 4  # the same through crisp pictures: further ones gain little
+READS = 1  # of what was drawn from a memory: none leaves blends, and more gain little
 PAINT_STEPS = 2  # in which a crisp picture is painted; the second makes more of a difference than two further ones
 
 

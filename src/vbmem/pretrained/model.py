@@ -15,8 +15,8 @@ from vbmem.memory.writing import VariationalMemory
 from vbmem.memory.written import ChosenBy, WrittenMemory
 from vbmem.models.card import HUB
 from vbmem.models.directory import check_replaceable, digest, save_model
-from vbmem.models.settings import CRISP_READS, PAINT_STEPS, READS
-from vbmem.nets import CodePosterior, CrispDecoder
+from vbmem.models.settings import PAINT_STEPS, READS
+from vbmem.nets import CodePosterior
 from vbmem.pretrained.coding import CodingModel
 from vbmem.pretrained.inputs import Pictures, as_frames, check_known, to_unit
 from vbmem.pretrained.novelty import (
@@ -29,12 +29,6 @@ from vbmem.pretrained.novelty import (
 )
 from vbmem.pretrained.picture_model import LONG
 from vbmem.progress import track
-
-
-def usual_reads(painter: CrispDecoder | None) -> int:
-    """How often what was drawn is read unless told otherwise, through crisp pictures or, without a painter, mean ones;
-    by precision, coverage and Frechet distance on validation pictures."""
-    return READS if painter is None else CRISP_READS
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,7 +92,7 @@ class Model(CodingModel):
         memory: WrittenMemory,
         count: int,
         *,
-        reads: int | None = None,
+        reads: int = READS,
         own: Tensor | Pictures | None = None,
         cluster: int | None = None,
         choice: ChosenBy = "usage",
@@ -110,18 +104,17 @@ class Model(CodingModel):
     ) -> Tensor:
         """New pictures from a memory alone (paper, G.1 and G.2): [count, channels, H, W].
 
-        What is drawn from a cluster is a blend of all it holds, and few blends are pictures of something. So what was
-        drawn is read from the memory, as in `read` but through pictures as they are shown, crisp or mean: that leads to
-        what the memory holds, and little of the variety is lost. Mean pictures are blurred, and so their codes are less
-        like those of real ones. The paper draws everything, by `choice="prior"`. By default clusters are drawn as often
-        as the episode used them, with weights like those of its frames, and pixels are means, since sampled ones only
-        add independent noise. `memory.sample` gives what they show, their content, and `complete` makes codes of it.
+        Anything drawn from a cluster is a blend of all it holds, and few blends are pictures of something. So a draw
+        lies near one of the written frames (see `WrittenMemory.sample`) and is read from the memory, as in `read` but
+        through pictures as they are shown, crisp or mean: that leads to what the memory holds, and little of the
+        variety is lost. The paper draws everything, by `choice="prior"`. By default clusters are drawn as often as the
+        episode used them, and pixels are means, since sampled ones only add independent noise. `memory.sample` gives
+        what they show, their content, and `complete` makes codes of it.
 
         Args:
             memory: what `write` returned.
             count: how many.
-            reads: how often what was drawn is read, by means; 0 for draws as they are. By default 4 times through crisp
-                pictures, or once through mean ones.
+            reads: how often what was drawn is read, by means; 0 for draws as they are.
             own: whose own part they have, "this content, that pose": pictures, or codes [n, C] that `encode` gave, one
                 for all or one for each. By default it is drawn from its prior.
             cluster: draw from this one only; of a tree, from this one of its first partition.
@@ -140,8 +133,6 @@ class Model(CodingModel):
         """
         self._check(memory)
         painter = self._painter(crisp, sample_pixels)
-        if reads is None:
-            reads = usual_reads(painter)
         if reads < 0:
             raise ValueError(f"reads must be a whole number of at least 0, got {reads}")
         content = memory.sample(count, generator, cluster=cluster, choice=choice, sample=sample)
@@ -285,7 +276,7 @@ class Model(CodingModel):
             memory = memory.resize(clusters=reference_clusters(memory.rows, memory.code_size))
         generator = torch.Generator(self.device).manual_seed(0)
         written = self._written(memory, codes, REFERENCE_ITERATIONS, generator)
-        return replace(self, kept_reference=replace(written, sums=None))
+        return replace(self, kept_reference=replace(written, sums=None, weights=None))
 
     @torch.no_grad()
     def bound(

@@ -15,10 +15,11 @@ from torch.nn import functional as F
 from vbmem.data.damage import blur, hide_right
 from vbmem.memory.prefixes import PrefixNetworks
 from vbmem.memory.written import WrittenMemory
-from vbmem.models.settings import CRISP_READS
+from vbmem.models.settings import READS
 from vbmem.paper.metrics.neighbours import Pictures, Rows, hit_rate, nearest
 from vbmem.pretrained.model import Model
 from vbmem.progress import track
+from vbmem.tables import counted
 
 STEPS = (1, 2, 12)  # of reading; samples are read the last number of times
 TRUSTS = {"": 1.0, ", half trusted": 0.5}  # how recall reads, see `Model.read`
@@ -65,8 +66,8 @@ def crisp_samples(trial: Trial) -> Rows:
         return {}
     generator = Generator().manual_seed(trial.generator.initial_seed())
     made = {
-        f"{reads} reads": model.generate(memory, len(frames), reads=reads, generator=generator)
-        for reads in (0, CRISP_READS, STEPS[-1])
+        counted(reads, "reads"): model.generate(memory, len(frames), reads=reads, generator=generator)
+        for reads in (0, READS, STEPS[-1])
     }
     return trial.judge(made | {"ceiling": model.decode(model.encode(frames).mean, generator=generator)}, frames)
 
