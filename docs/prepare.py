@@ -413,7 +413,7 @@ def crisp() -> str:
                 for row in painted.values()
             ]
             rows.append([f"H={clusters}, {way}", *cells])
-    return table("sharpness, distance | mean | 1 step | 2 steps | 4 steps", rows)
+    return table(" | ".join(["sharpness, distance", *painted]), rows)
 
 
 NUMBERS: dict[str, Callable[[], str]] = {
