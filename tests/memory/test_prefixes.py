@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load, save
 from torch.nn.functional import one_hot
 
-from memory.zoo import normal
+from memory.zoo import close, normal
 from tiny import seeded
 from vbmem.memory.choice import draw_clusters
 from vbmem.memory.prefixes import PrefixCounts, PrefixNetworks
@@ -342,3 +342,13 @@ def test_counts_can_be_read_from_a_file_of_networks_but_not_from_another():
     assert torch.equal(PrefixCounts.from_tensors(tensors).counts[2], tensors["counts.2"])
     with pytest.raises(ValueError, match=r"PrefixCounts needs all parts of every partition, .* shapes \[\]"):
         PrefixCounts.from_tensors({"state.row_mean": torch.ones(1)})
+
+
+def test_where_the_clusters_of_all_prefixes_are_gone_others_are_still_chosen():
+    """A frame that three clusters share, of which the likeliest was left out when two memories became one."""
+    theta = torch.tensor([0.4, 0.35, 0.25]).expand(2, 1, 3)
+    left = PrefixCounts.of(theta).renamed(torch.tensor([[-1, 0, 1], [0, 1, -1]]), 2)
+    assert [len(prefixes) for prefixes in left.prefixes] == [1, 0]
+    close(left.usage[0], torch.tensor([0.35, 0.25]))
+    assert left.sample(50, seeded()).shape == (2, 50)
+    assert left.combined(left).sample(50, seeded()).shape == (2, 50)

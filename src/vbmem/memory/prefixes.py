@@ -159,7 +159,7 @@ class PrefixCounts(Prefixes):
         if g == 0:
             return self._marginal(0).expand(len(prefix), -1)
         rows = self._find(prefix)
-        found = torch.cat([counts, torch.zeros_like(counts[:1])])[rows]  # -1 is the last, of no frames
+        found = torch.cat([counts, counts.new_zeros(1, counts.shape[-1])])[rows]  # -1 is the last, of no frames
         weight = max(counts.shape[-1] ** -g, torch.finfo(counts.dtype).tiny)
         return (found + weight * self._marginal(g)) / (found.sum(-1, keepdim=True) + weight)
 
@@ -221,7 +221,7 @@ def _table(prefixes: list[Tensor], counts: list[Tensor]) -> tuple[tuple[Tensor, 
     unique, summed = [], []
     for prefix, count in zip(prefixes, counts, strict=True):
         numbers = _number(prefix, count.shape[-1])
-        size = int(numbers.max()) + 1
+        size = int(numbers.max()) + 1 if len(numbers) else 0
         unique.append(prefix.new_zeros(size, prefix.shape[1]).index_put((numbers,), prefix))
         summed.append(count.new_zeros(size, count.shape[-1]).index_add(0, numbers, count).clamp_min(0))
     return tuple(unique), tuple(summed)
