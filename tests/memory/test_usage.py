@@ -97,15 +97,15 @@ def test_the_weights_of_every_frame_are_kept_in_the_cluster_it_likeliest_belongs
     codes = 2 * normal(30, memory.code_size)
     written = WrittenMemory.write(memory, codes, generator=seeded())
     assert written.weights is not None
-    addresses = written.address(codes)
-    cells = zip(
-        addresses.assignment.flatten(0, -3).unbind() if addresses.assignment.ndim > 2 else [addresses.assignment],
-        addresses.weight_mean.flatten(0, -4).unbind() if addresses.weight_mean.ndim > 3 else [addresses.weight_mean],
-        written.weights.weights.flatten(0, -4).unbind() if memory.partitioned else [written.weights.weights],
-        written.weights.count.flatten(0, -2).unbind() if memory.partitioned else [written.weights.count],
+    addresses, kept = written.address(codes), written.weights
+    partitions = zip(
+        memory.with_partitions(addresses.assignment, -3),
+        memory.with_partitions(addresses.weight_mean, -4),
+        memory.with_partitions(kept.weights, -4),
+        memory.with_partitions(kept.count, -2),
         strict=True,
     )
-    for theta, mean, weights, count in cells:
+    for theta, mean, weights, count in partitions:
         for h in range(theta.shape[-1]):
             expected = mean[theta.argmax(-1) == h, h]
             assert int(count[h]) == len(expected)

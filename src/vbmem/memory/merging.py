@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vbmem.memory.seeding import take
+from vbmem.memory.engine import of_each
 from vbmem.memory.state import MemoryState, Prior, Statistics
 from vbmem.memory.writing import HELD
 
@@ -36,14 +36,10 @@ def unite(states: list[MemoryState], sums: list[Statistics]) -> tuple[MemoryStat
     )
     used = max(1, int((total.count >= HELD).sum(-1).max()))
     kept = total.count.topk(used, -1).indices.sort(-1).values
-
-    def keep(tensor: Tensor) -> Tensor:
-        return take(tensor.flatten(kept.ndim), kept).unflatten(-1, tensor.shape[kept.ndim :])
-
-    state = replace(state, row_mean=keep(state.row_mean), row_cov=keep(state.row_cov))
-    square = total.code_square if shared else take(total.code_square, kept)
-    count = total.count.gather(-1, kept)
-    return state, Statistics(count, keep(total.weight_outer), keep(total.weight_code), square), kept
+    state = replace(state, row_mean=of_each(state.row_mean, kept), row_cov=of_each(state.row_cov, kept))
+    counts, outer, code = (of_each(x, kept) for x in (total.count, total.weight_outer, total.weight_code))
+    square = total.code_square if shared else of_each(total.code_square, kept)
+    return state, Statistics(counts, outer, code, square), kept
 
 
 def same_for_all_clusters(mine: Prior, theirs: Prior) -> bool:

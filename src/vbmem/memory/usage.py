@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from vbmem.linalg import cholesky
 from vbmem.memory.checks import check_finite
-from vbmem.memory.engine import of_each
+from vbmem.memory.engine import draw, of_each
 from vbmem.memory.seeding import take
 from vbmem.memory.state import Addresses, MemoryState, Statistics, TensorRecord
 
@@ -32,9 +32,7 @@ class KeptWeights(TensorRecord):
     @classmethod
     def of(cls, addresses: Addresses) -> KeptWeights:
         """Those of frames with these addresses; of more than `MOST_KEPT` in a cluster, that many."""
-        clusters = addresses.assignment.argmax(-1)  # [.., T]
-        index = clusters[..., None, None].expand(*clusters.shape, 1, addresses.weight_mean.shape[-1])
-        weights = addresses.weight_mean.gather(-2, index).squeeze(-2)  # [.., T, K]
+        clusters, weights = draw(addresses, sample=False)  # [.., T], [.., T, K]
         names = torch.arange(addresses.assignment.shape[-1], device=clusters.device)
         mine = clusters.unsqueeze(-2) == names.unsqueeze(-1)  # [.., H, T]
         return cls._chosen(weights.unsqueeze(-3), mine.to(weights), mine.sum(-1))

@@ -325,10 +325,9 @@ class WrittenMemory:
         names = ("model", "fingerprint", "frames", "threshold", "reference")
         written = {name: getattr(self, name) for name in names}
         tensors = {USAGE + name: tensor for name, tensor in self.choice.tensors().items()}
-        if self.sums is not None:
-            tensors |= {SUMS + name: tensor for name, tensor in self.sums.tensors().items()}
-        if self.weights is not None:
-            tensors |= {WEIGHTS + name: tensor for name, tensor in self.weights.tensors().items()}
+        for prefix, known in ((SUMS, self.sums), (WEIGHTS, self.weights)):
+            if known is not None:
+                tensors |= {prefix + name: tensor for name, tensor in known.tensors().items()}
         write_memory(Path(path), self.empty, self.state, tensors, {"written": json.dumps(written)}, private=private)
 
     @classmethod
