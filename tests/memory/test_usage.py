@@ -10,7 +10,7 @@ from tiny import seeded
 from vbmem.memory import GaussianMemory, MixtureMemory, WrittenMemory
 from vbmem.memory.known import known_of
 from vbmem.memory.state import Addresses, Statistics
-from vbmem.memory.usage import KERNEL, MOST_KEPT, KeptWeights, draw_weights
+from vbmem.memory.usage import KERNEL, MOST_KEPT, UNKNOWN, KeptWeights, draw_weights
 
 DRAWS = 40_000
 
@@ -41,9 +41,10 @@ def test_weights_have_the_mean_and_the_covariance_of_the_frames_and_of_one_more_
         assert ((drawn.mT @ drawn / DRAWS - second[..., h, :, :]).abs() <= 12 * size / DRAWS**0.5).all()
 
 
-@pytest.mark.parametrize("kept", [None, KeptWeights(torch.full((2, 1, 3), 9.0), torch.zeros(2))])
-def test_a_cluster_without_frames_draws_from_the_prior(kept):
+@pytest.mark.parametrize("frames", [None, 0, 5])
+def test_a_cluster_without_frames_draws_from_the_prior(frames):
     memory = MixtureMemory(4, 3, 2)
+    kept = None if frames is None else KeptWeights(torch.full((frames, 3), 9.0), torch.ones(frames, dtype=torch.int64))
     state = memory.prior_state()
     sums = Statistics.none(state, memory.prior(state.row_mean))
     drawn = draw_weights(torch.zeros(DRAWS, dtype=torch.int64), sums, state, kept, seeded())
@@ -101,20 +102,14 @@ def test_the_weights_of_every_frame_are_kept_in_the_cluster_it_likeliest_belongs
     partitions = zip(
         memory.with_partitions(addresses.assignment, -3),
         memory.with_partitions(addresses.weight_mean, -4),
-        memory.with_partitions(kept.weights, -4),
-        memory.with_partitions(kept.count, -2),
+        memory.with_partitions(kept.weights, -3),
+        memory.with_partitions(kept.clusters, -2),
         strict=True,
     )
-    for theta, mean, weights, count in partitions:
-        for h in range(theta.shape[-1]):
-            expected = mean[theta.argmax(-1) == h, h]
-            assert int(count[h]) == len(expected)
-            close(sorted_rows(weights[h, : len(expected)]), sorted_rows(expected), atol=1e-6)
-            assert (weights[h, len(expected) :] == 0).all()
-
-
-def sorted_rows(weights: torch.Tensor) -> torch.Tensor:
-    return weights[weights[:, 0].argsort()]
+    for theta, mean, weights, clusters in partitions:
+        likeliest = theta.argmax(-1)
+        assert torch.equal(clusters, likeliest)
+        close(weights, mean[torch.arange(30), likeliest], atol=1e-6)
 
 
 def kept_of(weights: torch.Tensor, clusters: torch.Tensor, most: int) -> KeptWeights:
@@ -127,19 +122,18 @@ def kept_of(weights: torch.Tensor, clusters: torch.Tensor, most: int) -> KeptWei
 def test_of_many_frames_some_are_kept_drawn_at_random():
     weights = torch.arange(1000.0, dtype=torch.float64).unsqueeze(-1)
     kept = kept_of(weights, (weights.squeeze(-1) >= 990).long(), 2)
-    assert kept.weights.shape == (2, MOST_KEPT, 1)
-    assert kept.count.tolist() == [MOST_KEPT, 10]
-    of_first = kept.weights[0, :, 0]
+    assert kept.counts(2).tolist() == [MOST_KEPT, 10]
+    of_first = kept.weights[kept.clusters == 0]
     assert len(of_first.unique()) == MOST_KEPT
     assert of_first.max() < 990
     assert 350 < float(of_first.mean()) < 640  # 495, with a standard error of 36
-    assert sorted(kept.weights[1, :10, 0].tolist()) == list(range(990, 1000))
+    assert sorted(kept.weights[kept.clusters == 1].flatten().tolist()) == list(range(990, 1000))
 
 
 def test_new_weights_lie_about_kept_ones_with_the_mean_and_covariance_of_all():
     """A smoothed bootstrap: by hand for two frames of one cluster, at -3 and 3."""
     memory = MixtureMemory(5, 1, 1)
-    kept = KeptWeights(torch.tensor([[[-3.0], [3.0]]]), torch.tensor([2.0]))
+    kept = KeptWeights(torch.tensor([[-3.0], [3.0]]), torch.tensor([0, 0]))
     state = memory.prior_state(dtype=torch.float64)
     sums = Statistics.none(state, memory.prior(state.row_mean))
     outer = torch.tensor([[[18.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)  # S_ww of both: N = 2, S_w = 0
@@ -170,21 +164,43 @@ def test_new_codes_of_few_frames_lie_nearer_to_these_than_blends_do(name):
         drawn = memory.sample(500, seeded(), sample=False)
         return float(torch.cdist(drawn, codes).min(-1).values.square().mean())
 
-    most = 1.0 if memory.partitioned else 0.75  # the partitions of a tree draw apart
-    assert distance(written) < most * distance(replace(written, weights=None))
+    assert distance(written) < 0.75 * distance(replace(written, weights=None))
+
+
+def test_the_partitions_of_a_tree_lie_near_one_frame():
+    """Four frames in the same two clusters, at (1, 1), (2, 2), (-1, -1) and (-2, -2): never one part of each."""
+    at = torch.tensor([1.0, 2.0, -1.0, -2.0])
+    kept = KeptWeights(at.expand(2, 4).unsqueeze(-1), torch.zeros(2, 4, dtype=torch.int64))
+    levels = torch.rand(2, 1000, generator=seeded())
+    frames = kept.near(torch.zeros(2, 1000, dtype=torch.int64), levels)
+    assert torch.equal(frames[0], frames[1])
+    assert frames[0].bincount().min() > 200
+
+
+def test_parts_that_no_frame_has_together_are_taken_from_several():
+    kept = KeptWeights(torch.zeros(2, 3, 1), torch.tensor([[0, 0, 1], [0, 0, 1]]))
+    frames = kept.near(torch.tensor([[0, 1, 1], [1, 0, 1]]), torch.rand(2, 3, generator=seeded()))
+    assert frames[0, 0] in (0, 1)
+    assert frames[1].tolist()[0] == frames[0].tolist()[1] == 2
+    assert frames[1, 1] in (0, 1)
+    assert frames[:, 2].tolist() == [2, 2]
 
 
 def test_updated_weights_are_those_of_both_and_old_ones_fade():
     old = kept_of(torch.zeros(40, 2).double(), torch.zeros(40).long(), 2)
     new = kept_of(torch.ones(60, 2).double(), torch.arange(60) % 2, 2)
     frames, more = torch.tensor([40.0, 0.0]), torch.tensor([30.0, 30.0])
+
+    def old_ones(kept: KeptWeights) -> int:
+        return int((kept.weights[:, 0] == 0).sum())
+
     both = old.updated(new, frames, more)
-    assert both.count.tolist() == [MOST_KEPT, 30]  # of 70 and 30
-    assert 30 <= int((both.weights[0, :MOST_KEPT, 0] == 0).sum()) <= 40
-    assert (both.weights[1, :30] == 1).all()
+    assert both.counts(2).tolist() == [MOST_KEPT, 30]  # of 70 and 30
+    assert 30 <= old_ones(both) <= 40
+    assert (both.weights[both.clusters == 1] == 1).all()
     faded = old.updated(new, 0.01 * frames, more)
-    assert faded.count.tolist() == [31, 30]
-    assert int((faded.weights[0, :31, 0] == 0).sum()) <= 4
+    assert faded.counts(2).tolist() == [31, 30]
+    assert old_ones(faded) <= 4
 
 
 def test_kept_weights_stand_for_all_frames_of_their_cluster():
@@ -192,6 +208,7 @@ def test_kept_weights_stand_for_all_frames_of_their_cluster():
     old = kept_of(torch.zeros(1000, 1).double(), torch.zeros(1000).long(), 1)
     new = kept_of(torch.ones(100, 1).double(), torch.zeros(100).long(), 1)
     both = old.updated(new, torch.tensor([1000.0]), torch.tensor([100.0]))
+    assert both.counts(1).tolist() == [MOST_KEPT]
     assert int((both.weights == 1).sum()) < 16  # about 6
 
 
@@ -201,10 +218,17 @@ def test_a_cluster_that_gave_frames_away_keeps_no_weights():
     left = written.forget(codes[:2])
     assert written.weights is not None
     assert left.weights is not None
-    assert sorted(written.weights.count.tolist()) == [8, 10]
-    assert sorted(left.weights.count.tolist()) == [0, 8]
-    assert (left.weights.weights[left.weights.count == 0] == 0).all()
+    assert sorted(written.weights.counts(2).tolist()) == [8, 10]
+    assert sorted(left.weights.counts(2).tolist()) == [0, 8]
     assert left.sample(50, seeded()).isfinite().all()
+    assert left.update(codes[:3]).sample(50, seeded()).isfinite().all()
+
+
+def test_a_frame_of_a_tree_that_one_partition_does_not_know_is_kept_by_the_other():
+    kept = KeptWeights(torch.ones(2, 3, 1), torch.tensor([[0, 1, 1], [0, 0, 1]]))
+    left = kept.without(KeptWeights(torch.ones(2, 1, 1), torch.tensor([[0], [0]])), 2)
+    assert left.clusters.tolist() == [[1, 1], [UNKNOWN, 1]]
+    assert left.weights.flatten().tolist() == [1, 1, 0, 1]
 
 
 def test_merged_memories_keep_the_weights_of_both():
@@ -214,9 +238,9 @@ def test_merged_memories_keep_the_weights_of_both():
     )
     merged = one.merge(other)
     assert merged.weights is not None
-    assert merged.weights.count.shape == merged.usage.shape
-    assert float(merged.weights.count.sum()) == 29
-    close(merged.weights.count.double(), merged._require_sums().count.round(), atol=1e-6)
+    counts = merged.weights.counts(merged.usage.shape[-1])
+    assert int(counts.sum()) == 29
+    close(counts.double(), merged._require_sums().count.round(), atol=1e-6)
 
 
 def test_a_memory_of_a_stream_keeps_no_weights_nor_does_one_without_rows():

@@ -25,7 +25,9 @@ def known_of(
     parts = memory.split(codes.detach().double())
     local = LocalPass(state.to(torch.float64), memory.prior(parts))
     addresses = local.address(parts)
-    weights = KeptWeights.of(addresses).to(codes.dtype) if state.rows else None
+    weights = KeptWeights.of(addresses) if state.rows else None
+    if weights is not None:
+        weights = replace(weights, weights=weights.weights.to(codes.dtype))
     return local.statistics(), usage_of(memory, addresses.assignment.to(codes.dtype)), weights
 
 

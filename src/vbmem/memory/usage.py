@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import one_hot
 
 from vbmem.linalg import cholesky
 from vbmem.memory.checks import check_finite
@@ -16,81 +16,106 @@ from vbmem.memory.state import Addresses, MemoryState, Statistics, TensorRecord
 
 MOST_KEPT = 64  # frames of a cluster whose weights are kept
 KERNEL = 0.5  # width of the kernels about them, of that which is best for normal data
+UNKNOWN = -1  # instead of its cluster, where a frame's weights are not to be used any more
 
 
 @dataclass(frozen=True)
 class KeptWeights(TensorRecord):
-    """Weights of written frames, each with the cluster it likeliest belongs to; of many, some drawn at random.
+    """Weights of written frames, each in the cluster it likeliest belongs to; of many, some drawn at random.
 
     A memory's rows say in which directions the frames of a cluster differ, not where in them they lie. Few frames lie
-    in few places, and what is drawn between these is a blend of them.
+    in few places, and what is drawn between these is a blend of them. Of a tree they also say which parts of a code
+    have been seen together.
     """
 
-    weights: Tensor  # [.., H, M, K]  E[w | s=h] of M frames or fewer, then zeros
-    count: Tensor  # [.., H]        how many these are
+    weights: Tensor  # [.., N, K]  E[w | s] of N frames
+    clusters: Tensor  # int64 [.., N]
 
     @classmethod
     def of(cls, addresses: Addresses) -> KeptWeights:
         """Those of frames with these addresses; of more than `MOST_KEPT` in a cluster, that many."""
-        clusters, weights = draw(addresses, sample=False)  # [.., T], [.., T, K]
-        names = torch.arange(addresses.assignment.shape[-1], device=clusters.device)
-        mine = clusters.unsqueeze(-2) == names.unsqueeze(-1)  # [.., H, T]
-        return cls._chosen(weights.unsqueeze(-3), mine.to(weights), mine.sum(-1))
+        clusters, weights = draw(addresses, sample=False)
+        most = torch.full_like(addresses.assignment[..., 0, :], MOST_KEPT)
+        return cls(weights, clusters)._some(torch.ones_like(weights[..., 0]), most)
 
     def updated(self, new: KeptWeights, mine: Tensor, theirs: Tensor) -> KeptWeights:
         """These and new ones, of clusters that hold so many frames [.., H] of either; as many of them as these are."""
         shares = [
-            (kept._present * (frames / kept.count.clamp_min(1)).unsqueeze(-1))
+            kept._of_each(frames / kept.counts(frames.shape[-1]).clamp_min(1))
             for kept, frames in ((self, mine), (new, theirs))
         ]
-        both = torch.cat([self.weights, new.weights], -2)
-        return self._chosen(both, torch.cat(shares, -1), (mine + theirs).ceil())
+        return self.joined(new)._some(torch.cat(shares, -1), (mine + theirs).ceil().clamp_max(MOST_KEPT))
 
-    def without(self, gone: KeptWeights) -> KeptWeights:
-        """None of clusters that some frames left: which are whose is not known."""
-        return replace(self, count=self.count.where(gone.count == 0, 0.0))._cleared()
+    def without(self, gone: KeptWeights, clusters: int) -> KeptWeights:
+        """None of those of so many clusters that some frames left: which are whose is not known."""
+        return self._where(self._of_each(gone.counts(clusters)) == 0)
 
-    @staticmethod
-    def joined(parts: list[KeptWeights]) -> KeptWeights:
-        """Of clusters side by side."""
-        most = max(part.weights.shape[-2] for part in parts)
-        padded = [F.pad(p.weights, (0, 0, 0, most - p.weights.shape[-2])) for p in parts]
-        return KeptWeights(torch.cat(padded, -3), torch.cat([part.count for part in parts], -1))
+    def joined(self, other: KeptWeights) -> KeptWeights:
+        """Those of both."""
+        return KeptWeights(torch.cat([self.weights, other.weights], -2), torch.cat([self.clusters, other.clusters], -1))
 
-    def only(self, clusters: Tensor) -> KeptWeights:
-        """Of these clusters, int64 [.., n]."""
-        return self.map(lambda tensor: of_each(tensor, clusters))
+    def renamed(self, names: Tensor) -> KeptWeights:
+        """With cluster h called names[h], int64 [.., H]; -1 for one that is gone."""
+        named = self._of_each(names).where(self.clusters != UNKNOWN, UNKNOWN)
+        return replace(self, clusters=named)._where(named >= 0)
+
+    def counts(self, clusters: int) -> Tensor:
+        """How many there are in each of so many clusters, [.., H]."""
+        return self._members(self.clusters, clusters).sum(-2)
+
+    def near(self, clusters: Tensor, levels: Tensor) -> Tensor:
+        """A frame for every new code, of those in its cluster, by levels in [0, 1): [.., n] -> int64 [.., n].
+
+        Of a tree one frame for all partitions, where there is one that is in just these clusters.
+        """
+        mine, wanted, level = (x.reshape(-1, x.shape[-1]) for x in (self.clusters, clusters, levels))  # [G, N or n]
+        paths = torch.cat([mine, wanted], -1).unique(dim=-1, return_inverse=True)[1]
+        its_path, wanted_path = paths.tensor_split((mine.shape[-1],))
+        together, there = _one_of(its_path, wanted_path, level[0])
+        apart = [_one_of(*each)[0] for each in zip(mine, wanted, level, strict=True)]
+        return torch.stack([together.where(there, frames) for frames in apart]).reshape(clusters.shape)
 
     def check(self, state: MemoryState) -> None:
         """Raise ValueError unless they are those of a memory with this state."""
-        *_, most, _ = 0, 0, *self.weights.shape
-        shapes = {"weights": (*state.loc_var.shape, max(1, most), state.rows), "count": tuple(state.loc_var.shape)}
+        *partitions, clusters = state.loc_var.shape
+        frames = self.clusters.shape[-1:]
+        shapes = {"clusters": (*partitions, *frames), "weights": (*partitions, *frames, state.rows)}
         for name, shape in shapes.items():
-            tensor = check_finite(f"weights.{name}", getattr(self, name))
-            if tuple(tensor.shape) != shape:
-                raise ValueError(f"weights.{name} must have the shape {list(shape)}, got {list(tensor.shape)}")
-        if not bool(((self.count >= 0) & (self.count <= most) & (self.count == self.count.round())).all()):
-            raise ValueError(f"weights.count must hold whole numbers from 0 to {most}, got {self.count.tolist()}")
+            if tuple(found := getattr(self, name).shape) != shape:
+                raise ValueError(f"weights.{name} must have the shape {list(shape)}, got {list(found)}")
+        check_finite("weights.weights", self.weights)
+        if self.clusters.dtype != torch.int64 or bool(((self.clusters < UNKNOWN) | (self.clusters >= clusters)).any()):
+            raise ValueError(f"weights.clusters must hold whole numbers from {UNKNOWN} to {clusters - 1}")
 
-    @property
-    def _present(self) -> Tensor:
-        """1 for a frame, 0 for what only fills up, [.., H, M]."""
-        places = torch.arange(self.weights.shape[-2], device=self.count.device)
-        return (places < self.count.unsqueeze(-1)).to(self.weights)
+    @staticmethod
+    def _members(clusters: Tensor, count: int) -> Tensor:
+        """1 where a frame is in a cluster: [.., N] -> int64 [.., N, H]."""
+        return one_hot(clusters - UNKNOWN, count - UNKNOWN)[..., -UNKNOWN:]
 
-    @classmethod
-    def _chosen(cls, weights: Tensor, shares: Tensor, most: Tensor) -> KeptWeights:
-        """Of weights [.., 1 or H, n, K], as many as there may be [.., H], likelier those with large shares [.., H, n],
-        and none without a share; always the same."""
-        generator = torch.Generator(shares.device).manual_seed(0)
-        waits = torch.empty_like(shares).exponential_(generator=generator) / shares  # inf where there is none
-        count = torch.minimum((shares > 0).sum(-1), most).clamp_max(MOST_KEPT)
-        chosen = waits.topk(max(1, int(count.max())), largest=False).indices  # [.., H, M]
-        return cls(take(weights.expand(*shares.shape, -1), chosen), count.to(weights))._cleared()
+    def _of_each(self, per_cluster: Tensor) -> Tensor:
+        """What the cluster of every frame has, [.., H] -> [.., N]; of any where it is unknown."""
+        return of_each(per_cluster, self.clusters.clamp_min(0))
 
-    def _cleared(self) -> KeptWeights:
-        """With nothing behind the weights that count."""
-        return replace(self, weights=self.weights * self._present.unsqueeze(-1))
+    def _where(self, stays: Tensor) -> KeptWeights:
+        """Those that stay in their cluster, [.., N]; a frame that is known in none any more is left out."""
+        stays = stays & (self.clusters != UNKNOWN)
+        left = KeptWeights(self.weights.where(stays.unsqueeze(-1), 0.0), self.clusters.where(stays, UNKNOWN))
+        return left._frames(stays)
+
+    def _frames(self, chosen: Tensor) -> KeptWeights:
+        """Those chosen in any partition, [.., N]."""
+        frames = chosen.reshape(-1, chosen.shape[-1]).any(0).nonzero().squeeze(-1)
+        return self.map(lambda tensor: tensor.index_select(self.clusters.ndim - 1, frames))
+
+    def _some(self, shares: Tensor, most: Tensor) -> KeptWeights:
+        """As many of a cluster as there may be [.., H], likelier those with large shares [.., N], and none without a
+        share; always the same."""
+        waits = shares.new_empty(shares.shape[-1])
+        waits = waits.exponential_(generator=torch.Generator(waits.device).manual_seed(0)) / shares  # inf without one
+        order = waits.argsort(-1)
+        members = self._members(self.clusters.gather(-1, order), most.shape[-1])
+        first = ((members.cumsum(-2) <= most.unsqueeze(-2)) & members.bool()).any(-1)  # of its cluster
+        return self._frames(first.scatter(-1, order, first) & waits.isfinite())
 
 
 def draw_weights(
@@ -131,11 +156,19 @@ def draw_weights(
     factor = cholesky(second - mean.unsqueeze(-1) * mean.unsqueeze(-2), "the covariance of written weights")
     noise = torch.randn(*clusters.shape, rows, 1, generator=generator, dtype=outer.dtype, device=outer.device)
     about, spread = of_each(mean, clusters), (of_each(factor, clusters) @ noise).squeeze(-1)
-    if kept is None:
+    if kept is None or not kept.clusters.shape[-1]:
         return (about + spread).to(state.row_mean)
-    held = of_each(kept.count, clusters).to(outer)
-    place = (torch.rand(held.shape, generator=generator, dtype=held.dtype, device=held.device) * held).long()
-    frames = take(kept.weights.flatten(-3, -2), clusters * kept.weights.shape[-2] + place).to(outer)
-    width = (KERNEL * (4 / ((rows + 2) * held.clamp_min(1))) ** (1 / (rows + 4))).unsqueeze(-1)
+    levels = torch.rand(clusters.shape, generator=generator, dtype=outer.dtype, device=outer.device)
+    frames = take(kept.weights, kept.near(clusters, levels)).to(outer)
+    held = of_each(kept.counts(sums.count.shape[-1]), clusters)
+    width = (KERNEL * (4 / ((rows + 2) * held.clamp_min(1))) ** (1 / (rows + 4))).unsqueeze(-1).to(outer)
     near = (frames - about + width * spread) / (1 + width.square()).sqrt()
     return (about + torch.where(held.unsqueeze(-1) > 0, near, spread)).to(state.row_mean)
+
+
+def _one_of(groups: Tensor, wanted: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
+    """One at random of those in the wanted group, by a level in [0, 1): int64 [N] and [n] -> which [n], and if any."""
+    order = groups.argsort()
+    first, last = (torch.searchsorted(groups[order], wanted.contiguous(), right=right) for right in (False, True))
+    place = first + (levels * (last - first)).long()
+    return order[place.clamp_max(len(order) - 1)], last > first

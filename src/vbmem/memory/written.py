@@ -227,7 +227,7 @@ class WrittenMemory:
             keep: how much the frames before still count. Below 1 they fade with every update: a memory of an endless
                 stream, which follows it.
         """
-        _check_episode(codes, self.empty)
+        self._check_frames(codes)
         if not 0 < keep <= 1:
             raise ValueError(f"keep must lie above 0 and not above 1, got {keep}")
         past = self._require_sums().map(lambda tensor: keep * tensor)
@@ -259,14 +259,14 @@ class WrittenMemory:
         again, something else is taken out, and what is left makes no sense. No guarantee of privacy: the frames had
         their part in where the clusters of all others lie.
         """
-        _check_episode(codes, self.empty)
+        self._check_frames(codes)
         if len(codes) >= self.frames:
             raise ValueError(f"this memory holds {self.frames} frames, of which {len(codes)} cannot be forgotten")
         sums, choice, gone = known_of(self.empty, self.state, codes)
         left = self._require_sums().without(sums)
         state = self.empty.global_step(self.state.to(torch.float64), left).to(codes.dtype)
         choice = self.choice.combined(choice, theirs=-1.0)
-        weights = self.weights and gone and self.weights.without(gone)
+        weights = self.weights and gone and self.weights.without(gone, sums.count.shape[-1])
         frames, sums = self.frames - len(codes), left.to(codes.dtype)
         return replace(self, state=state, choice=choice, frames=frames, sums=sums, weights=weights, threshold=None)
 
@@ -290,18 +290,19 @@ class WrittenMemory:
         clusters = kept.shape[-1]
         names = torch.full_like(torch.cat([memory.usage for memory in (self, other)], -1), -1, dtype=torch.int64)
         names = names.scatter(-1, kept, torch.arange(clusters, device=kept.device).expand_as(kept))
-        mine, theirs = names.reshape(self.empty.partitions, -1).split(
-            [len(self.choice.base[0]), len(other.choice.base[0])], -1
-        )
-        choice = self.choice.renamed(mine, clusters).combined(other.choice.renamed(theirs, clusters))
-        weights = self.weights and other.weights and KeptWeights.joined([self.weights, other.weights]).only(kept)
+        mine, theirs = names.split([memory.usage.shape[-1] for memory in (self, other)], -1)
+        choices = [
+            memory.choice.renamed(each.reshape(self.empty.partitions, -1), clusters)
+            for memory, each in ((self, mine), (other, theirs))
+        ]
+        weights = self.weights and other.weights and self.weights.renamed(mine).joined(other.weights.renamed(theirs))
         dtype = self.state.row_mean.dtype
         return replace(
             self,
             threshold=None,
             empty=self.empty.resize(**{size: clusters}),
             state=state.to(dtype),
-            choice=choice,
+            choice=choices[0].combined(choices[1]),
             frames=self.frames + other.frames,
             sums=sums.to(dtype),
             weights=weights,
@@ -349,6 +350,11 @@ class WrittenMemory:
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise MemoryFileError(f"{path} lacks or misnames what was written ({error}); write it again") from error
         return written
+
+    def _check_frames(self, codes: Tensor) -> None:
+        """Raise ValueError unless they are codes of one episode that go together with this memory."""
+        _check_episode(codes, self.empty)
+        check_state(self.state, self.empty.split(codes), *self.empty.layout, self.empty.located)
 
     def _check(self) -> None:
         """Raise ValueError unless all parts are what they should be, and go together."""
