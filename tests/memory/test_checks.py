@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from memory.zoo import every_memory, make_problem, normal
+from vbmem import load_memory, save_memory
 from vbmem.memory import (
     CategoricalMemory,
     GaussianMemory,
@@ -292,3 +294,28 @@ def test_an_empty_stream_is_refused(chunks):
 def test_a_bad_chunk_late_in_a_stream_is_refused(chunk, message, start):
     with pytest.raises(ValueError, match=message):
         MIXTURE.write_stream([CODES, chunk], start=start)
+
+
+def test_whole_numbers_of_numpy_are_sizes_and_its_reals_are_scales(tmp_path):
+    memory = MixtureMemory(np.int64(3), np.int32(2), np.int64(4), noise_var=np.float32(0.5))
+    assert {type(size) for size in (memory.code_size, memory.rows, memory.clusters)} == {int}
+    save_memory(tmp_path / "memory.safetensors", memory, memory.prior_state())
+    assert load_memory(tmp_path / "memory.safetensors")[0].noise_var == 0.5
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda m: m.local_step(m.prior_state(), torch.zeros(5, 7)), "codes must have the shape"),
+        (lambda m: m.local_step(m.prior_state(), torch.zeros(5, 3, dtype=torch.int64)), "float32 or float64"),
+        (lambda m: m.local_step(MixtureMemory(3, 1, 5).prior_state(), torch.zeros(5, 3)), "another memory"),
+        (lambda m: m.write_stream([torch.zeros(2, 5, 3)]), r"a chunk must hold frames of one episode, \[n, 3\]"),
+        (lambda m: m.fit_prior([torch.zeros(5, 3)], mask=torch.ones(5)), "a mask goes with a tensor of codes"),
+        (lambda m: m.write(np.zeros((5, 3)), starts=2), "codes must be a torch.Tensor"),
+        (lambda m: m.write(1e5 * torch.ones(3)), "codes must have the shape"),
+        (lambda m: MixtureMemory.for_codes([], 1, 2), "the stream holds no chunks"),
+    ],
+)
+def test_what_cannot_be_taken_is_told_in_a_sentence(act, message):
+    with pytest.raises(ValueError, match=message):
+        act(MixtureMemory(3, 1, 2))

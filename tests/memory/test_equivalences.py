@@ -1,5 +1,6 @@
 """One model behind five memories, and what must not matter: order, offset, batching, masking, chunking, sharding."""
 
+import itertools
 from operator import itemgetter
 from typing import Any
 
@@ -401,3 +402,29 @@ def test_a_masked_frame_does_not_move_the_default_start(name):
     masked, _ = problem.memory.write(codes, 3, None, mask, generator.manual_seed(0))
     removed, _ = problem.memory.write(codes[:9], 3, generator=generator.manual_seed(0))
     close(masked, removed, rtol=1e-8, atol=1e-9)
+
+
+def test_many_episodes_from_a_batch_of_starts_are_a_loop_over_both():
+    """So many frames that episodes would be written in groups."""
+    memory = MixtureMemory(200, 5, 4)
+    codes = normal(3, 1000, 200) * torch.tensor([1.0, 3.0, 9.0]).reshape(3, 1, 1)
+    prior = memory.prior_state(dtype=torch.float64)
+    starts = prior.map(lambda x: torch.stack([x, 0.5 * x]).unsqueeze(1))
+    states, _ = memory.write(codes, 2, starts)
+    for start, episode in itertools.product(range(2), range(3)):
+        alone, _ = memory.write(codes[episode], 2, starts.map(lambda x, start=start: x[start, 0]))
+        close(states.row_mean[start, episode], alone.row_mean)
+
+
+@pytest.mark.filterwarnings("ignore:the codes have a mean square")
+def test_a_stream_of_large_codes_is_computed_with_in_float64_as_a_write_is():
+    memory = GaussianMemory(6, 3, noise_var=1e-4)
+    codes = 1000 * normal(90, 6).float()
+    start = memory.first_state(codes, generator=torch.Generator().manual_seed(0))
+    whole, _ = memory.write(codes, 5, start, expand=False)
+    told = []
+    streamed = memory.write_stream(codes.split(40), 5, start, follow=lambda _, state: told.append(state))
+    assert streamed.row_mean.dtype == torch.float32
+    close(streamed.row_mean, whole.row_mean, rtol=1e-4)
+    resumed = memory.write_stream(codes.split(40), 3, told[1])
+    assert torch.equal(resumed.row_mean, streamed.row_mean)

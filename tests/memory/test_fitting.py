@@ -205,3 +205,12 @@ def test_nothing_but_copies_can_still_be_fitted():
         memory = MixtureMemory.for_codes(codes, 1, 2, noise=noise)
         state, _ = memory.write(codes)
         assert memory.sample(state, 3).isfinite().all()
+
+
+def test_a_masked_first_frame_may_hold_anything():
+    codes, mask = normal(50, 3) + 1000, torch.arange(50) > 0
+    expected = MixtureMemory(3, 1, 2).fit_prior(codes[1:])
+    for filler in (torch.nan, torch.inf, 1e20):
+        codes[0] = filler
+        fitted = MixtureMemory(3, 1, 2).fit_prior(codes, mask=mask)
+        assert float(fitted.noise_var) == pytest.approx(float(expected.noise_var), rel=1e-2)

@@ -8,6 +8,7 @@ from torch.autograd import gradcheck
 
 from memory.zoo import Sizes, every_memory, make_problem, normal
 from vbmem.memory import CategoricalMemory, MemoryState, MixtureMemory
+from vbmem.memory.choice import WeightedChoice
 from vbmem.memory.state import TensorRecord
 
 TINY = Sizes(frames=3, part_size=2, rows=2, clusters=2)
@@ -131,3 +132,11 @@ def test_the_start_is_not_differentiated_through():
     width = torch.full_like(empty.loc_var, 1 / 3)
     both_frames = MemoryState.of(empty.factor_mean, empty.factor_cov, codes.detach(), width)
     torch.testing.assert_close(gradient("data"), gradient(both_frames), rtol=1e-9, atol=1e-10)
+
+
+def test_weights_of_clusters_receive_gradients_from_long_and_from_many_episodes():
+    for shape in ((20_000, 4), (100, 40, 4)):
+        weights = torch.ones(2, dtype=torch.float64, requires_grad=True)
+        memory = MixtureMemory(4, 1, 2).with_prior(choice=WeightedChoice(weights))
+        state, _ = memory.write(normal(*shape), 1, "prior")
+        assert memory.log_predictive(state, normal(*shape)).requires_grad

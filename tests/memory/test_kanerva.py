@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from memory.zoo import close, covariance, normal
+from vbmem import load_memory, save_memory
 from vbmem.memory import GaussianMemory, KanervaMemory
 
 T, C, K = 7, 5, 3
@@ -99,3 +100,10 @@ def test_the_default_rows_leave_the_global_generator_alone():
     torch.manual_seed(0)
     KanervaMemory(5, 3)
     assert torch.rand(1) == expected
+
+
+def test_a_saved_memory_can_be_resized_as_before(tmp_path):
+    memory = KanervaMemory(5, 3)
+    save_memory(tmp_path / "memory.safetensors", memory, memory.prior_state())
+    loaded, _ = load_memory(tmp_path / "memory.safetensors")
+    assert torch.equal(loaded.resize(rows=6).row_mean, memory.resize(rows=6).row_mean)

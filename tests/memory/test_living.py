@@ -168,3 +168,16 @@ def test_what_cannot_be_done_is_told():
             apart.merge(apart)
     with pytest.raises(ValueError, match="NaN or infinity"):
         written.update(codes * float("nan"))
+
+
+def test_networks_are_fitted_in_inference_mode_too():
+    with torch.inference_mode():
+        written = WrittenMemory.write(TreeMemory(4, 1, 2, 2), normal(12, 4), generator=seeded())
+        assert written.sample(5, seeded(), choice="network").shape == (5, 4)
+
+
+def test_frames_of_another_type_change_no_memory():
+    written = WrittenMemory.write(MixtureMemory(3, 1, 2), normal(12, 3).float(), generator=seeded())
+    for change in (written.update, written.forget):
+        with pytest.raises(ValueError, match=r"codes are torch.float64 on cpu but the state is torch.float32"):
+            change(normal(4, 3))

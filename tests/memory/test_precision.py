@@ -5,10 +5,10 @@ import warnings
 import pytest
 import torch
 
-from memory.zoo import Sizes, close, every_located_memory, every_memory, make_problem
+from memory.zoo import Sizes, close, every_located_memory, every_memory, make_problem, normal
 from tiny import seeded
 from vbmem.errors import NonFiniteError
-from vbmem.memory import GaussianMemory, WrittenMemory, precision
+from vbmem.memory import GaussianMemory, MixtureMemory, WrittenMemory, precision
 
 OFFSET = 1000.0
 SIZES = Sizes(batch=(2,), frames=40, part_size=8, rows=3, clusters=3)
@@ -164,3 +164,13 @@ def test_a_compiled_memory_seeds_and_writes_the_same(start, expand):
     torch.compiler.reset()
     memory.compile()
     assert_same(everything(), expected)
+
+
+@pytest.mark.filterwarnings("ignore:the codes have a mean square")
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e4])
+def test_a_local_step_far_from_the_origin_has_the_bound_of_float64(offset):
+    memory, codes = MixtureMemory(5, 2, 3), normal(200, 5).float() + offset
+    state, _ = memory.write(codes)
+    _, bound = memory.local_step(state, codes)
+    _, exact = memory.local_step(state.to(torch.float64), codes.double())
+    assert float(bound) == pytest.approx(float(exact), rel=1e-5)

@@ -353,3 +353,13 @@ def test_a_resized_memory_starts_from_an_old_state_only_of_its_size():
 )
 def test_repr_gives_the_sizes(name, expected):
     assert repr(MEMORIES[name](3, 2, 5)) == expected
+
+
+@every_located_memory
+def test_what_becomes_of_a_code_does_not_depend_on_those_beside_it(name):
+    problem = make_problem(name, Sizes(frames=5))
+    memory, state = problem.memory, problem.state
+    far = torch.cat([problem.codes, problem.codes[..., :1, :] + 1e12], -2)
+    for read in (memory.log_predictive, memory.local_bound, memory.reconstruct):
+        alone, beside = read(state, problem.codes), read(state, far)
+        close(beside.narrow(problem.codes.ndim - 2, 0, 5), alone)

@@ -38,6 +38,7 @@ def groups_of_episodes(codes: Tensor, state: MemoryState, prior: Prior) -> list[
     """Short episodes [B, .., T, C] in groups that stay in the cache, each written in a thread; none where that does not
     pay. They depend on the sizes alone, so that the number of threads changes nothing."""
     several = codes.ndim > 2 and len(codes) > 1 and all(tensor.ndim < 2 for tensor in prior.choice.tensors().values())
+    several = several and state.row_mean.shape[:-3] == codes.shape[:-2]  # else episodes share states, or the reverse
     if torch.compiler.is_compiling() or not several or not plain(codes, state, prior) or in_blocks(codes, state, prior):
         return []
     clusters, rows, code_size = state.row_mean.shape[-3:]

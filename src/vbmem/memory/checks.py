@@ -1,6 +1,7 @@
 """Argument checks, made once, at the boundary: one sentence saying what was wrong and what was expected."""
 
 import warnings
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -16,10 +17,10 @@ FAR = 100  # ratio between the codes' variance and what the prior expects from w
 
 
 def check_size(name: str, value: int, least: int = 1) -> int:
-    """The value, if it is a whole number that is large enough."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    """The value as an int, if it is a whole number, NumPy's included, that is large enough."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return value
+    return int(value)
 
 
 def check_positive(name: str, value: float | Tensor, *, diagonal: bool = False) -> None:

@@ -65,10 +65,12 @@ def fit(
     if isinstance(codes, Tensor) and group is None:
         check_codes(codes, memory.code_size, mask)
         sample = codes
+    elif mask is not None:
+        raise ValueError("a mask goes with a tensor of codes [.., T, C] alone; leave those frames out of the chunks")
     else:
         codes = open_stream(codes, memory.code_size, group)
         sample = codes.sample(SEED_FRAMES, generator)
-    centre, scale = _measure(codes, mask, noise)
+    centre, scale = measure(codes, mask, noise)
     if not memory.located:
         centre = torch.zeros_like(centre)
 
@@ -273,27 +275,31 @@ def _total(
     return codes.total(act, none) if isinstance(codes, Stream) else act()
 
 
-def _measure(codes: Tensor | Stream, mask: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor]:
+def measure(codes: Tensor | Stream, mask: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor]:
     """Mean of every feature over all frames, [C], and standard deviation: of each, [C], or, where the noise is to be
     the same everywhere, of all together, []. It is 1 where nothing varies."""
-    first = codes.first if isinstance(codes, Stream) else next(iter(pieces(codes, mask)))[0]
-    origin = first.reshape(-1, first.shape[-1])[0].double().nan_to_num()  # near the codes, so that nothing cancels
+    if isinstance(codes, Stream):
+        first = codes.first
+    else:
+        first = codes.reshape(-1, codes.shape[-1]) if mask is None else codes[mask > 0]
+    if not len(first):
+        raise ValueError("a prior can only be fitted to frames, and all are masked")
+    origin = first.double().amin(0)  # near the codes, so that nothing cancels, whichever comes first
     none = origin.new_zeros(()), torch.zeros_like(origin), torch.zeros_like(origin)
 
     def here() -> tuple[Tensor, ...]:
         count, total, square = none
         for part, counts in pieces(codes, mask):
+            part = part.double()
             weights = torch.ones_like(part[..., 0]) if counts is None else counts.to(part)
-            shifted = (part.double() - origin).where((weights > 0).unsqueeze(-1), 0)
+            shifted = (part - origin).where((weights > 0).unsqueeze(-1), 0)
             weighted = weights.unsqueeze(-1) * shifted
-            count = count + weights.sum().double()
+            count = count + weights.sum()
             total = total + weighted.flatten(0, -2).sum(0)
             square = square + (weighted * shifted).flatten(0, -2).sum(0)
         return count, total, square
 
     count, total, square = _total(codes, here, none)
-    if not count:
-        raise ValueError("a prior can only be fitted to frames, and all are masked")
     mean = total / count
     var = square / count - mean.square()
     rounding = (8 * torch.finfo(first.dtype).eps * (mean + origin)).square()

@@ -41,6 +41,12 @@ def _project(codes: Tensor, rows: Tensor, noise_var: Tensor) -> Tensor:
     return codes @ rows.mT @ inverse
 
 
+def _same_numbers(given: Tensor, drawn: Tensor) -> bool:
+    if given.shape != drawn.shape or given.is_meta or drawn.is_meta:
+        return False
+    return bool((given.detach().to(drawn) == drawn).all())
+
+
 @dataclass(repr=False, eq=False)
 class KanervaMemory(Memory):
     """K rows written by the Dynamic Kanerva Machine's rules.
@@ -65,10 +71,11 @@ class KanervaMemory(Memory):
     _online_step = staticmethod(online_step)
 
     def __post_init__(self) -> None:
-        self._drawn = self.row_mean is None
-        if self._drawn:
-            shape = check_size("rows", self.rows), check_size("code_size", self.code_size)
-            self.row_mean = R0_SCALE * torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        shape = check_size("rows", self.rows), check_size("code_size", self.code_size)
+        drawn, given = R0_SCALE * torch.randn(shape, generator=torch.Generator().manual_seed(0)), self.row_mean
+        if given is None:
+            self.row_mean = drawn
+        self._drawn = given is None or (isinstance(given, Tensor) and _same_numbers(given, drawn))  # and saved
         super().__post_init__()
         check_positive("address_var", self.address_var)
 

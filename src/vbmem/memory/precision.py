@@ -27,6 +27,15 @@ REMEDY = "rescale the codes, pass a prior that suits them or use float64"
 def full_precision(method: Callable[P, R]) -> Callable[P, R]:
     """Of a memory's method: no autocast, whatever the networks around it run in. On the CPU, float64 inside where the
     codes `strain_float32`, and an error where the result is not finite; elsewhere looking would make the host wait."""
+    return _precise(method, centres=True)
+
+
+def full_precision_as_given(method: Callable[P, R]) -> Callable[P, R]:
+    """As `full_precision`, of a method that does not move the codes to the origin first."""
+    return _precise(method, centres=False)
+
+
+def _precise(method: Callable[P, R], centres: bool) -> Callable[P, R]:
     names = tuple(inspect.signature(method).parameters)
 
     @functools.wraps(method)
@@ -38,7 +47,8 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
         with torch.autocast(device, enabled=False):
             looks = device in LOOKED_AT and not torch.compiler.is_compiling()
-            wide = looks and strain_float32(args[0], given.get("codes"), given.get("state", given.get("start")))
+            start = given.get("state", given.get("start"))
+            wide = looks and strain_float32(args[0], given.get("codes"), start, centres=centres)
             if wide:
                 args, kwargs = _cast(args, torch.float64), {name: _cast(x, torch.float64) for name, x in kwargs.items()}
             try:
@@ -51,11 +61,11 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
 
 
 @torch.no_grad()
-def strain_float32(memory: SizedMemory, codes: Any, state: Any = None) -> bool:
+def strain_float32(memory: SizedMemory, codes: Any, state: Any = None, *, centres: bool = True) -> bool:
     """Whether float32 codes [.., T, C], the rows of a state or their prior variances are so large in units of the noise
     that rounding counts, since what a memory leaves unexplained is a small difference between them. A memory with
-    locations moves the codes to the origin first."""
-    if not isinstance(codes, Tensor) or codes.dtype != torch.float32:
+    locations moves the codes to the origin first, if it `centres`."""
+    if not isinstance(codes, Tensor) or codes.dtype != torch.float32 or codes.ndim < 2:
         return False
     largest = memory.float32_ratio * float(torch.as_tensor(memory.noise_var).min())
     widest = max(float(torch.as_tensor(getattr(memory, name, 0.0)).max()) for name in ("row_var", "loc_var"))
@@ -65,7 +75,7 @@ def strain_float32(memory: SizedMemory, codes: Any, state: Any = None) -> bool:
 
     if widest > largest or (isinstance(state, MemoryState) and large(state.factor_mean)):
         return True
-    return large(codes) and not (memory.located and not large(codes - codes.nanmean(-2, keepdim=True)))
+    return large(codes) and not (centres and memory.located and not large(codes - codes.nanmean(-2, keepdim=True)))
 
 
 def warn_of_strain(memory: SizedMemory, codes: Tensor) -> None:

@@ -185,6 +185,7 @@ class PrefixNetworks(Prefixes):
     outer: tuple[Tensor, ...]  # B, [hidden, H]
 
     @classmethod
+    @torch.inference_mode(mode=False)
     @torch.enable_grad()
     def fit(cls, written: PrefixCounts | Tensor, hidden: int = 32, steps: int = 200, seed: int = 0) -> PrefixNetworks:
         """Adam on the cross-entropy to the frames' theta. A starts at random, B at 0.
@@ -198,6 +199,7 @@ class PrefixNetworks(Prefixes):
         table = PrefixCounts.of(written) if isinstance(written, Tensor) else written
         inner, outer, random = [], [], torch.Generator().manual_seed(seed)
         for g, (prefixes, counts) in enumerate(zip(table.prefixes[1:], table.counts[1:], strict=True), start=1):
+            prefixes, counts = prefixes.clone(), counts.clone()  # those of inference mode cannot be learned from
             A = torch.randn(g * counts.shape[-1], check_size("hidden", hidden), generator=random).to(counts) / g**0.5
             B = counts.new_zeros(hidden, counts.shape[-1])
             optimiser = torch.optim.Adam([A.requires_grad_(), B.requires_grad_()], lr=0.02)

@@ -88,7 +88,7 @@ class ShardedStream(Stream):
             names = " and ".join(f"{dtype} on {device}" for dtype, device in found)
             raise ValueError(f"all chunks must be alike, but processes of the group have {names}")
         [(dtype, device)] = found
-        self.first = means[counts.nonzero()[0]].to(_device(device), dtype)
+        self._take_first(means[counts.nonzero()[0]].to(_device(device), dtype))
 
     def __iter__(self) -> Iterator[Tensor]:
         """One fresh pass over the chunks of this process."""
@@ -161,7 +161,7 @@ class ShardedStream(Stream):
         means = torch.zeros(ranks, self.code_size, dtype=torch.float64)
         first = next(self._pass(), None)
         if first is not None:
-            checked = self._checked(first)
+            self.mine = checked = self._checked(first)
             if isinstance(self.chunks, CheckedChunks):
                 counts[self.rank] = self.chunks.frames
             else:

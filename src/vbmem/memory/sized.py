@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC
 from dataclasses import KW_ONLY, dataclass, fields
+from numbers import Real
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
@@ -63,7 +65,10 @@ class SizedMemory(ABC):
 
     def __post_init__(self) -> None:
         for name in self.sizes:
-            check_size(name, getattr(self, name), least=self.fewest_rows if name == "rows" else 1)
+            setattr(self, name, check_size(name, getattr(self, name), self.fewest_rows if name == "rows" else 1))
+        for field in fields(self):
+            if field.name in SCALES and isinstance(value := getattr(self, field.name), Real):
+                setattr(self, field.name, float(value))  # NumPy's numbers could not be saved
         self.choice.log_prior(self.layout[0], torch.empty((), device="meta"))  # for its check, without the numbers
         check_positive("noise_var", self.noise_var)
         self._check_noise()
@@ -206,28 +211,43 @@ class SizedMemory(ABC):
         return MemoryState(row_mean, row_cov, prior.located)
 
     def _enter(
-        self, codes: Tensor, state: object = None, mask: Tensor | None = None
+        self, codes: Tensor, state: MemoryState | None = None, mask: Tensor | None = None, *, start: object = None
     ) -> tuple[Tensor, Tensor | None, Prior, Tensor]:
         """Checks, then codes, mask and prior in the engine's layout, moved by the offset that comes fourth.
 
         The model is the same after moving codes, prior and state together. With the codes near the origin, float32
-        loses nothing to the cancellation of |z|^2 against |b|^2.
+        loses nothing to the cancellation of |z|^2 against |b|^2. Codes that are written are moved by their mean; those
+        that are read from a `state` by the middle of its clusters, so that no code changes what becomes of another.
         """
         check_codes(codes, self.code_size, mask)
         prior, parts = self.prior(codes), self.split(codes)
-        if isinstance(state, MemoryState):  # a write may also start from elsewhere
-            check_state(state, parts, *self.layout, self.located)
-        if mask is None:
-            centre = parts.detach().mean(-2, keepdim=True)
-        else:
+        for given in (state, start):
+            if isinstance(given, MemoryState):
+                check_state(given, parts, *self.layout, self.located)
+        counts = None
+        if mask is not None:
             mask = self.lift(mask, -2)
             counts = (mask > 0).unsqueeze(-1)
             parts = parts.where(counts, 0)  # NaN in a masked frame must not reach a sum
-            frames = counts.sum(-2, keepdim=True).clamp_min(1)
-            centre = parts.detach().sum(-2, keepdim=True) / frames
         if not prior.located:
-            centre = torch.zeros_like(centre)
+            centre = torch.zeros_like(parts[..., :1, :])
+        elif state is not None:
+            centre = _middle(state.detach(), parts)
+        elif counts is None:
+            centre = parts.detach().mean(-2, keepdim=True)
+        else:
+            centre = parts.detach().sum(-2, keepdim=True) / counts.sum(-2, keepdim=True).clamp_min(1)
         return parts - centre, mask, prior.translate(-centre), centre
+
+
+def _middle(state: MemoryState, parts: Tensor) -> Tensor:
+    """Where the clusters of a memory are in the mean, the surer ones of their location counting more: one place for
+    every episode of codes [.., T, C], [.., 1, C]."""
+    surety = 1 / state.loc_var.unsqueeze(-1)
+    places = (surety * state.loc_mean).sum(-2, keepdim=True) / surety.sum(-2, keepdim=True)
+    shape = (*parts.shape[:-2], 1, parts.shape[-1])
+    places = places.expand(torch.broadcast_shapes(places.shape, shape))
+    return places.sum_to_size(shape) * (math.prod(shape) / places.numel())
 
 
 def location_prior(mean: Scale, var: Scale, code_size: int, like: Tensor) -> tuple[Tensor, Tensor]:

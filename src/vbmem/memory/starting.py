@@ -44,7 +44,7 @@ class StartingMemory(Memory):
         generator: torch.Generator | None = None,
     ) -> MemoryState:
         """Where a write of codes [.., T, C] starts; see `write`."""
-        parts, mask, prior, centre = self._enter(codes, None, mask)
+        parts, mask, prior, centre = self._enter(codes, mask=mask)
         return self.start_state(parts, prior, centre, start, mask, generator).translate(centre)
 
     # How uncertain and how spread out a write starts: the reference implementation's constants, in units of the prior.
@@ -161,5 +161,6 @@ def _part(tensor: Tensor | None, begin: int, end: int) -> Tensor | None:
 
 def is_training(codes: Tensor, prior: Prior) -> bool:
     """Whether gradients are asked for, or nothing may wait: then a write does the same, compiled or not."""
-    asked = any(tensor.requires_grad for tensor in (codes, prior.noise_var, prior.row_natural, prior.row_precision))
+    tensors = (codes, prior.noise_var, prior.row_natural, prior.row_precision, *prior.choice.tensors().values())
+    asked = any(tensor.requires_grad for tensor in tensors)
     return (torch.is_grad_enabled() and asked) or not may_wait(codes)

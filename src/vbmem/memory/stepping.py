@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vbmem.memory import engine, expansion
 from vbmem.memory.blocks import LocalPass
-from vbmem.memory.checks import check_size
-from vbmem.memory.precision import full_precision
+from vbmem.memory.checks import check_codes, check_size, check_state
+from vbmem.memory.precision import LOOKED_AT, full_precision, full_precision_as_given, strain_float32
 from vbmem.memory.shards import open_stream
 from vbmem.memory.starting import Start, StartingMemory
 from vbmem.memory.state import MemoryState, Statistics
@@ -30,7 +30,7 @@ class SteppingMemory(StartingMemory):
     default_iterations: ClassVar[int]
 
     @block_threads
-    @full_precision
+    @full_precision_as_given
     def local_step(self, state: MemoryState, codes: Tensor, mask: Tensor | None = None) -> tuple[Statistics, Tensor]:
         """One pass over codes [.., T, C] with the best addresses for the state: all that is to be known of them.
 
@@ -38,7 +38,9 @@ class SteppingMemory(StartingMemory):
             The sums over frames that `global_step` needs, and the bound but for `divergence`, [..]; both add up over
             parts of the data.
         """
+        check_codes(codes, self.code_size, mask)
         parts, prior = self.split(codes), self.prior(codes)
+        check_state(state, parts, *self.layout, self.located)
         if mask is not None:
             mask = self.lift(mask, -2)
             parts = parts.where((mask > 0).unsqueeze(-1), 0)
@@ -105,7 +107,11 @@ class SteppingMemory(StartingMemory):
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
         stream = open_stream(chunks, self.code_size, group)
-        _, _, prior, centre = self._enter(stream.first, start)
+        dtype = stream.first.dtype
+        if self._strained_by(stream, start):
+            stream.widen()
+            start = start.to(torch.float64) if isinstance(start, MemoryState) else start
+        _, _, prior, centre = self._enter(stream.first, start=start)
         few = self.truncation(candidates, stream.before)
         if isinstance(start, MemoryState):
             state = start
@@ -117,16 +123,27 @@ class SteppingMemory(StartingMemory):
         state = stream.agreed(state)
         for step in track(range(steps), "writing", progress):
             # Moved there and back every time, so that a write that goes on from here ends the same to the last bit.
-            state = state.translate(-centre)
+            state = state.to(centre.dtype).translate(-centre)
             local = LocalPass(state, prior) if few is None else few.local_pass(state, prior)
             sums = self._sums_of(stream, local, centre)
             state = engine.global_step(sums, state, prior)
             if prior.joint and step < steps - 1:  # as in `write`, whose last addresses are those of its last rows
                 state = expansion.expand(sums, state, prior)
-            state = state.translate(centre)
+            state = state.translate(centre).to(dtype)
             if follow is not None:
                 follow(step + 1, state)
         return state
+
+    def _strained_by(self, stream: Stream, start: object) -> bool:
+        """Whether the first chunk of any process strains float32, so that all compute in float64; on the CPU, as in
+        `full_precision`."""
+
+        def here() -> tuple[Tensor, ...]:
+            looks = stream.mine is not None and stream.mine.device.type in LOOKED_AT
+            return (none.new_tensor(float(looks and strain_float32(self, stream.mine, start))),)
+
+        none = stream.first.new_zeros(())
+        return bool(stream.total(here, (none,))[0])
 
     def truncation(self, candidates: int | None, first: int = 0) -> Candidates | None:
         """For a write with so many candidates a frame, of frames numbered from `first` on; none where that is all."""

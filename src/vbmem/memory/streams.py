@@ -40,6 +40,9 @@ class Stream:
         code_size: C.
     """
 
+    first: Tensor
+    mine: Tensor | None = None
+    """The first chunk of this process, if it has one."""
     before = 0
     """Frames of other processes that come before those of this one."""
 
@@ -48,18 +51,31 @@ class Stream:
         first = next(self._pass(), None)
         if first is None:
             raise ValueError(NO_CHUNKS)
-        self.first = self._checked(first)
+        self.mine = self._checked(first)
+        self._take_first(self.mine)
 
     def __iter__(self) -> Iterator[Tensor]:
         """One fresh pass."""
+        return (chunk.to(self.first.dtype) for chunk in self._chunks())
+
+    def widen(self) -> None:
+        """From now on give float64."""
+        self.first = self.first.double()
+
+    def _take_first(self, chunk: Tensor) -> None:
+        """What all chunks are like."""
+        self.first, self._dtype = chunk, chunk.dtype
+
+    def _chunks(self) -> Iterator[Tensor]:
+        """One fresh pass, as they come."""
         if isinstance(self.chunks, CheckedChunks):
             yield from self.chunks
             return
         empty = True
         for chunk in map(self._checked, self._pass()):
-            if (chunk.dtype, chunk.device) != (self.first.dtype, self.first.device):
+            if (chunk.dtype, chunk.device) != (self._dtype, self.first.device):
                 raise ValueError(
-                    f"all chunks must be alike: the first is {self.first.dtype} on {self.first.device}, "
+                    f"all chunks must be alike: the first is {self._dtype} on {self.first.device}, "
                     f"a later one {chunk.dtype} on {chunk.device}"
                 )
             empty = False
@@ -109,4 +125,6 @@ class Stream:
         if isinstance(chunk, np.ndarray):
             chunk = torch.from_numpy(np.array(chunk))  # copied: a memory map may be read-only
         check_codes(chunk, self.code_size)
+        if chunk.ndim != 2:
+            raise ValueError(f"a chunk must hold frames of one episode, [n, {self.code_size}], got {list(chunk.shape)}")
         return chunk

@@ -15,7 +15,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from vbmem.memory.state import TensorRecord
+from vbmem.memory.choice import Choice
+from vbmem.memory.state import Prior, TensorRecord
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,7 +51,8 @@ def block_threads(method: Callable[P, R]) -> Callable[P, R]:
 
 def plain(*values: Any) -> bool:
     """Whether all tensors among the values, also those in records, are on the CPU and without gradients."""
-    records = [value.tensors().values() for value in values if isinstance(value, TensorRecord)]
+    values += tuple(value.choice for value in values if isinstance(value, Prior))
+    records = [value.tensors().values() for value in values if isinstance(value, TensorRecord | Choice)]
     tensors = [value for value in values if isinstance(value, Tensor)] + [t for record in records for t in record]
     asked = torch.is_grad_enabled()
     return all(tensor.device.type == "cpu" and not (asked and tensor.requires_grad) for tensor in tensors)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vbmem.memory import engine, expansion, fitting, short
 from vbmem.memory.blocks import LocalPass, address, groups_of_episodes, in_blocks, in_parts
-from vbmem.memory.checks import check_size, warn_of_scale
+from vbmem.memory.checks import check_codes, check_size, warn_of_scale
 from vbmem.memory.choice import DirichletChoice
 from vbmem.memory.compiling import compiled
 from vbmem.memory.precision import full_precision, warn_of_strain
@@ -18,7 +18,7 @@ from vbmem.memory.sized import Noise
 from vbmem.memory.starting import Start, is_training
 from vbmem.memory.state import Addresses, MemoryState, Prior, Statistics, joined
 from vbmem.memory.stepping import SteppingMemory
-from vbmem.memory.streams import Chunks
+from vbmem.memory.streams import NO_CHUNKS, Chunks
 from vbmem.memory.threads import block_threads, side_by_side
 from vbmem.memory.truncated import Candidates, first_start
 
@@ -93,9 +93,10 @@ class VariationalMemory(SteppingMemory):
             without gradients, its frames are walked in blocks that stay in the cache, on a GPU in fused kernels.
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
+        check_codes(codes, self.code_size, mask)
         if check_size("starts", starts) > 1:
             codes, mask = codes.expand(starts, *codes.shape), None if mask is None else mask.expand(starts, *mask.shape)
-        parts, weights, prior, centre = self._enter(codes, start, mask)
+        parts, weights, prior, centre = self._enter(codes, mask=mask, start=start)
         training = is_training(codes, prior)
         if self.warns and not training:
             warn_of_scale(parts, prior, weights)
@@ -189,7 +190,7 @@ class VariationalMemory(SteppingMemory):
         Early frames keep their stale addresses, so the bound usually ends below that of `write`; differentiable. A
         cluster stays where it started until it holds a frame.
         """
-        parts, _, prior, centre = self._enter(codes, start)
+        parts, _, prior, centre = self._enter(codes, start=start)
         first = state = self.start_state(parts, prior, centre, start, None, generator)
         sums: Statistics | None = None
         for frame in parts.split(1, dim=-2):
@@ -215,7 +216,9 @@ class VariationalMemory(SteppingMemory):
             codes: as in `fit_prior`, as the rest is.
             sizes: those of the memory after the size of a code, in the constructor's order.
         """
-        first = codes if isinstance(codes, Tensor) else next(iter(codes() if callable(codes) else codes))
+        first = codes if isinstance(codes, Tensor) else next(iter(codes() if callable(codes) else codes), None)
+        if first is None:
+            raise ValueError(NO_CHUNKS)
         memory = cls(first.shape[-1], *sizes)
         return memory.fit_prior(codes, noise=noise, weights=weights, mask=mask, generator=generator, progress=progress)
 
