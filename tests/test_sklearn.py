@@ -9,12 +9,13 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from sklearn.mixture import BayesianGaussianMixture
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vbmem.sklearn import MemoryMixture, MemoryNovelty, MemoryOutliers
+from vbmem.sklearn.novelty import quantile
 from vbmem.sklearn.search import Past, Samples, Search
 
 ESTIMATORS = [
@@ -457,3 +458,41 @@ def test_a_long_episode_is_written_to_its_end():
     (mixture,) = MemoryMixture(2, 0, noise="global", random_state=0).fit_episodes(X)
     assert sorted(mixture.weights_) == pytest.approx([0.4, 0.6], abs=0.01)
     assert float(mixture._fit.sums.count.sum()) == pytest.approx(5000)
+
+
+@pytest.mark.parametrize("samples", [300, 3000])
+def test_a_constant_column_has_the_scale_1(samples):
+    X = np.stack([np.random.RandomState(0).randn(samples), np.full(samples, 0.1)], 1)
+    mixture = MemoryMixture(1, 0, random_state=0).fit(X)
+    assert mixture.score([[0.0, 0.101]]) == pytest.approx(mixture.score([[0.0, 0.1]]), abs=1)
+
+
+def test_sizes_may_be_those_of_a_numpy_range():
+    X, _ = low_rank(60, size=4)
+    found = GridSearchCV(MemoryMixture(2, tol=0.5), {"n_rows": np.arange(2)}, cv=2, error_score="raise").fit(X)
+    assert found.best_params_["n_rows"] in (0, 1)
+
+
+def test_a_warm_start_takes_other_noise_and_another_type():
+    X, _ = low_rank(60, size=4)
+    mixture = MemoryMixture(2, 1, warm_start=True, tol=0.5).fit(X.astype(np.float32))
+    mixture.fit(X, sample_weight=np.ones(60))
+    assert torch.as_tensor(mixture.set_params(noise="global").fit(X)._fit.memory.noise_var).ndim == 0
+
+
+def test_quantiles_count_a_score_as_often_as_its_weight():
+    scores, weights = np.random.RandomState(0).randn(30), np.random.RandomState(1).randint(0, 4, 30)
+    for share in (0.0, 0.01, 0.37, 1.0):
+        assert quantile(scores, share, weights) == pytest.approx(np.quantile(np.repeat(scores, weights), share))
+
+
+def test_novelties_are_told_by_what_weighs_something():
+    rng = np.random.RandomState(0)
+    normal, strange = rng.randn(80, 2), rng.randn(20, 2) + 8
+    X, weights = np.concatenate([normal, strange]), np.repeat([1.0, 0.0], [80, 20])
+    novelty = MemoryNovelty(2, 1, contamination=0.1, tol=0.5, random_state=0)
+    alone = clone(novelty).fit(normal).offset_
+    assert clone(novelty).fit(X, sample_weight=weights).offset_ == pytest.approx(alone)
+    assert clone(novelty).fit(X, sample_weight=1e10 * weights + 1e7).predict(strange).max() == -1
+    few = np.repeat([1.0, 0.0], [6, 94])
+    assert np.isfinite(MemoryNovelty(5, 0, tol=0.5).fit(X, sample_weight=few).offset_)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from vbmem.memory.choice import smoothed_usage
-from vbmem.memory.fitting import Fit
+from vbmem.memory.fitting import Fit, measure
 from vbmem.memory.sized import Noise
 from vbmem.memory.starting import Start
 from vbmem.sklearn.search import CHUNK, Past, Samples, Search, of_log_joint
@@ -93,7 +93,8 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         search, continued = self._search(), self.warm_start and self._continues(X)
         if not continued:
             self._measure(X, weight)
-        samples = Samples(self._codes(X), weight)
+        codes = self._codes(X)
+        samples = Samples(codes, None if weight is None else weight.to(codes))
         generator = _generator(check_random_state(self.random_state))
         if continued:
             fit = search.moved(samples, search.climb(samples, self._fit.memory, self._fit.state), generator)
@@ -199,11 +200,13 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
         )
 
     def _continues(self, X: np.ndarray) -> bool:
-        """Whether there is a fit of these sizes."""
+        """Whether there is a fit of these sizes, with such noise."""
         if not hasattr(self, "_fit") or len(self._scale) != X.shape[1]:
             return False
-        clusters, rows = self._fit.memory.layout
-        return rows == self.n_rows and self.n_clusters in ("auto", clusters)
+        memory = self._fit.memory
+        clusters, rows = memory.layout
+        same_noise = torch.as_tensor(memory.noise_var).shape == memory.noise_shape(self.noise)
+        return same_noise and rows == self.n_rows and self.n_clusters in ("auto", clusters)
 
     @staticmethod
     def _weights(X: np.ndarray, sample_weight: Any) -> Tensor | None:
@@ -214,12 +217,8 @@ class MemoryMixture(base.ClusterMixin, base.TransformerMixin, base.BaseEstimator
 
     def _measure(self, X: np.ndarray, weight: Tensor | None) -> None:
         """Centre and scale of the samples [T, C]."""
-        shares = None if weight is None else weight.numpy()
-        self._centre = np.average(X, 0, shares).astype(X.dtype)
-        var = np.average(np.square(X - self._centre, dtype=np.float64), 0, shares)
-        var = var if self.noise != "global" else np.full_like(var, var.mean())
-        rounding = np.square(8 * np.finfo(X.dtype).eps * self._centre)
-        self._scale = np.sqrt(np.where(var > rounding, var, 1)).astype(X.dtype)
+        centre, scale = measure(torch.from_numpy(np.array(X)), weight, self.noise)
+        self._centre, self._scale = centre.numpy(), scale.expand_as(centre).numpy()
 
     def _codes(self, X: Any) -> Tensor:
         check_is_fitted(self)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn import base
 from sklearn.model_selection import KFold
 from sklearn.utils import check_scalar
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from vbmem.memory.sized import Noise
 from vbmem.sklearn.mixture import MemoryMixture
@@ -64,9 +64,10 @@ class MemoryNovelty(base.OutlierMixin, base.BaseEstimator):  # type: ignore[misc
     def fit(self, X: Any, y: None = None, sample_weight: Any = None) -> Self:
         """Write X [T, C], normal samples or nearly all of them."""
         X = self._checked(X)
-        self.mixture_ = self._mixture().fit(X, sample_weight=sample_weight)
-        scores = self._held_out(X, sample_weight) if self.contamination == "auto" else self.mixture_.score_samples(X)
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        weights = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        X, weights = X[weights > 0], weights[weights > 0]
+        self.mixture_ = self._mixture().fit(X, sample_weight=weights)
+        scores = self._held_out(X, weights) if self.contamination == "auto" else self.mixture_.score_samples(X)
         return self._set(X, scores, weights)
 
     def partial_fit(self, X: Any, y: None = None, sample_weight: Any = None) -> Self:
@@ -82,7 +83,7 @@ class MemoryNovelty(base.OutlierMixin, base.BaseEstimator):  # type: ignore[misc
             scores = np.concatenate([self._scores, fresh])[-RECENT:]
         else:
             scores = self.mixture_.score_samples(recent)
-        return self._set(recent, scores, None)
+        return self._set(recent, scores, np.ones_like(scores))
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log density of every sample, in nats: [T]."""
@@ -108,24 +109,32 @@ class MemoryNovelty(base.OutlierMixin, base.BaseEstimator):  # type: ignore[misc
         names = ("n_clusters", "n_rows", "noise", "n_init", "max_iter", "tol", "random_state")
         return MemoryMixture(**{name: getattr(self, name) for name in names} | changes)
 
-    def _held_out(self, X: np.ndarray, sample_weight: Any) -> np.ndarray:
+    def _held_out(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """The score of every sample from a memory of the other folds."""
         scores = np.empty(len(X), X.dtype)
-        weights = None if sample_weight is None else np.asarray(sample_weight)
         for written, others in KFold(min(FOLDS, len(X)), shuffle=True, random_state=0).split(X):
             clusters = min(self.mixture_.n_clusters_, len(written))
             fold = self._mixture(n_clusters=clusters, n_init=1)
-            fold.fit(X[written], sample_weight=None if weights is None else weights[written])
+            fold.fit(X[written], sample_weight=weights[written])
             scores[others] = fold.score_samples(X[others])
         return scores
 
-    def _set(self, recent: np.ndarray, scores: np.ndarray, weights: np.ndarray | None) -> Self:
+    def _set(self, recent: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> Self:
         """The threshold, from scores [T] and how much they count."""
         share = FALSE_ALARMS if self.contamination == "auto" else self.contamination
         self._recent, self._scores = recent[-RECENT:], scores[-RECENT:]
-        counted = scores if weights is None else np.repeat(scores, np.ceil(weights).astype(int))
-        self.offset_, self.n_iter_ = float(np.percentile(counted, 100 * share)), self.mixture_.n_iter_
+        self.offset_, self.n_iter_ = quantile(scores, share, weights), self.mixture_.n_iter_
         return self
+
+
+def quantile(scores: np.ndarray, share: float, weights: np.ndarray) -> float:
+    """As `np.quantile`, where a score of weight n counts as n of them."""
+    order = np.argsort(scores)
+    reached = np.cumsum(weights[order], dtype=np.float64)
+    place = share * max(reached[-1] - 1, 0)
+    beside = np.searchsorted(reached, [math.floor(place), math.floor(place) + 1], side="right")
+    low, high = scores[order][beside.clip(max=len(scores) - 1)]
+    return float(low + (place - math.floor(place)) * (high - low))
 
 
 class MemoryOutliers(MemoryNovelty):
