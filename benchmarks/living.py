@@ -25,8 +25,9 @@ from torch import Tensor
 
 import vbmem
 from report import emit
-from vbmem import MixtureMemory, WrittenMemory
+from vbmem import WrittenMemory
 from vbmem.data.loading import load_images
+from vbmem.memory import VariationalMemory
 
 SIZES = [(64, 10, 8), (640, 20, 3)]  # frames, clusters, repetitions
 MORE, ITERATIONS = 50, 40
@@ -42,11 +43,11 @@ def timed(function: Callable[[], WrittenMemory]) -> tuple[WrittenMemory, float]:
     return function(), 1e3 * (time.perf_counter() - begun)
 
 
-def once(memory: MixtureMemory, codes: Tensor, others: Tensor) -> dict[str, float]:
+def once(memory: VariationalMemory, codes: Tensor, others: Tensor) -> dict[str, float]:
     more = others[:MORE]
     grown, both = torch.cat([codes, more]), torch.cat([codes, others])
 
-    def write(frames: Tensor, into: MixtureMemory = memory) -> WrittenMemory:
+    def write(frames: Tensor, into: VariationalMemory = memory) -> WrittenMemory:
         return WrittenMemory.write(into, frames, ITERATIONS)
 
     written = write(codes)
@@ -75,7 +76,7 @@ def main() -> None:
     codes = model.encode(torch.from_numpy(images[order]).movedim(-1, 1)).mean
     results: list[dict[str, Any]] = []
     for frames, clusters, repetitions in SIZES:
-        plain = MixtureMemory(200, 6, clusters)
+        plain = model.memory.resize(clusters=clusters)
         fitted = plain.fit_prior(codes[-3 * frames :].unflatten(0, (3, frames)), iterations=ITERATIONS)
         for prior, memory in (("the model's", plain), ("fitted", fitted)):
             runs = []

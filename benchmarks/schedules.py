@@ -66,7 +66,7 @@ def main() -> None:
     }
     device = torch.device(options.device)
     results = train_all(runs, options.runs, options.data_dir, device, console, options.jobs, measures=())
-    valid = {result["name"]: result["valid"] for result in results}
+    valid = {result["name"]: None if "broke_down" in result else result["valid"] for result in results}
     bounds = {
         model: {schedule.__name__: valid[f"{model}-{schedule.__name__}"] for schedule in SCHEDULES}
         for model in options.models

@@ -68,7 +68,7 @@ def test_every_variant_is_trained_and_samples_are_measured_where_they_matter(tmp
         return [made_up_run(name, seed, 10.0 * seed) for name, seed in runs]
 
     monkeypatch.setattr(claims, "train_all", train_all)
-    monkeypatch.setattr(claims, "metrics", lambda directory, **_: {"samples": directory})
+    monkeypatch.setattr(claims, "metrics", lambda directory, **_: {"samples": directory, "source": "squares"})
     claims.claims(tmp_path, ["mixture", "relu", "not-regularised"], [0, 1], 7, None, CPU, console)
     assert [config.seed for config in asked.values()] == [0, 0, 0, 1, 1, 1]
     assert all([stage.epochs for stage in config.stages] == [7] for config in asked.values())

@@ -356,6 +356,14 @@ def test_models_trained_on_other_bits_are_compared_only_if_told_on_which(monkeyp
     assert result["differences"][0]["5"] == {"mean": 0, "standard_error": 0}
 
 
+def test_models_of_grey_and_of_binary_pixels_are_not_compared(monkeypatch, data):
+    binary = Baseline(tiny_network("vae", "bernoulli", 1, SIDE), "vae", data)
+    grey = Baseline(tiny_network("vae", channels=1, size=SIDE), "vae", replace(data, binary=False))
+    monkeypatch.setattr(module, "load_any", lambda name, device: {"first": binary, "other": grey}[name])
+    with pytest.raises(ModelError, match=r"first \(rounded\) and other \(grey\) were trained on pixels made binary"):
+        evaluated("first", "other")
+
+
 def test_one_model_has_no_differences():
     result, shown = evaluated("vae")
     assert result["differences"] == []

@@ -1,6 +1,7 @@
 """Many runs: each in a directory of its own, trained and tested once."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +57,19 @@ class TestAll:
         results = train(runs_of("a", "b", seeds=[0, 1]), tmp_path)
         assert [tuple(run) for run, _, _ in trained] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
         assert [(result["name"], result["seed"]) for result in results] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+
+    def test_what_is_finished_with_other_settings_is_not_taken_for_the_same(self, tmp_path):
+        train({Run("a", 0): CONFIG}, tmp_path)
+        assert len(train({Run("a", 0): CONFIG}, tmp_path)) == 1
+        with pytest.raises(ValueError, match=r"a-0 was trained with other settings: stages.0.epochs 1, not 2; give"):
+            train({Run("a", 0): replace(CONFIG, stages=(Stage(2),))}, tmp_path)
+
+    def test_a_run_without_a_finite_bound_has_broken_down(self, tmp_path, monkeypatch):
+        run = Trainer.run
+        monkeypatch.setattr(Trainer, "run", lambda self: math.nan * run(self))
+        (result,) = train({Run("a", 0): CONFIG}, tmp_path)
+        assert result["broke_down"] == "no epoch had a finite validation bound"
+        assert "test" not in result
 
     def test_a_crash_loses_only_the_run_it_was_in(self, tmp_path, trained, monkeypatch):
         working = training.train_one

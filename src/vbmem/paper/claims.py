@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vbmem.data.image_set import ImageSet
+from vbmem.data.loading import data_directory
 from vbmem.files import write_json
 from vbmem.models.base import EpisodicModel
 from vbmem.models.dkm import DKM
@@ -119,8 +120,8 @@ def claims(
         if result["name"] in SAMPLED and "test" in result and "samples" not in result:
             directory = str(out / "runs" / str(Run(result["name"], result["seed"])))
             chance = {"seed": result["seed"], "console": console}
-            found = metrics(directory, data_dir=data_dir, sizes=False, names=["samples"], **chance)
-            result["samples"] = found["samples"]
+            found = metrics(directory, data_dir=data_directory(data_dir), sizes=False, names=["samples"], **chance)
+            result |= {"samples": found["samples"], "samples are of": found["source"]}
             write_json(out / "runs.json", results)
     summary = summarise(results)
     write_json(out / "claims.json", {"epochs": epochs, "variants": summary, "runs": results})

@@ -23,7 +23,8 @@ from vbmem.models.directory import CHECKPOINT, load_model
 from vbmem.progress import track
 from vbmem.train.evaluation import evaluate
 from vbmem.train.loop import Trainer
-from vbmem.train.settings import RunConfig
+from vbmem.train.runs import read_run
+from vbmem.train.settings import RunConfig, differences
 
 Json: TypeAlias = dict[str, Any]
 Measure: TypeAlias = Callable[[EpisodicModel, RunConfig, ImageSet], Json]  # what is told of a trained model
@@ -77,6 +78,9 @@ def train_all(
     results: list[Json] = json.loads(finished.read_text()) if finished.exists() else []
     done = {(result["name"], result["seed"]) for result in results}
     missing = {run: config for run, config in runs.items() if run not in done}
+    for run, config in runs.items():
+        if run not in missing and (out / "runs" / str(run)).is_dir():
+            _check_same(out / "runs" / str(run), config)
     rest = {"data_dir": data_dir, "device": device, "measures": measures}
     for result in _trained(missing, out / "runs", console, jobs, **rest):
         results.append(result)
@@ -100,7 +104,8 @@ def train_one(
     trainer = Trainer(config, images, run_dir, device, resume=(run_dir / CHECKPOINT).exists(), console=console)
     result: Json = {}
     try:
-        trainer.run()
+        if not math.isfinite(trainer.run()):
+            raise TrainingError("no epoch had a finite validation bound")
     except TrainingError as error:
         result["broke_down"] = str(error)
     else:
@@ -148,6 +153,14 @@ def _outcome(result: Json) -> str:
         return str(result["broke_down"])
     part, bound = ("test", result["test"]["elbo_per_frame"]) if "test" in result else ("valid", result["valid"])
     return f"{part} {bound:.1f} nats a frame"
+
+
+def _check_same(run_dir: Path, config: RunConfig) -> None:
+    """Raise ValueError where what is finished was made with other settings."""
+    if changed := [*differences(read_run(run_dir), config)]:
+        raise ValueError(
+            f"{run_dir} was trained with other settings: {'; '.join(changed)}; give these, or choose another directory"
+        )
 
 
 def _train_quietly(run: Run, config: RunConfig, run_dir: Path, **rest: Any) -> Json:

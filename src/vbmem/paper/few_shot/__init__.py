@@ -187,13 +187,18 @@ def _common_images(models: dict[str, Model | Baseline], data_dir: Path | None) -
 
 def _check_one_way(models: dict[str, Model | Baseline]) -> None:
     """Raise ModelError where models were trained on other bits of the same pictures: their bounds mean other things."""
-    ways = {_trained_on(name, model).binarise: name for name, model in models.items()}
+    ways = {_way(_trained_on(name, model)): name for name, model in models.items()}
     if len(ways) > 1:
         found = " and ".join(f"{name} ({way})" for way, name in ways.items())
         raise ModelError(
             f"{found} were trained on pixels made binary in different ways; say by `binarise` in which way all are to "
             "be compared"
         )
+
+
+def _way(data: DataConfig) -> str:
+    """How pixels were made binary, if they were."""
+    return data.binarise if data.binary else "grey"
 
 
 def _trained_on(name: str, model: Model | Baseline) -> DataConfig:
