@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 import torch
@@ -21,6 +22,7 @@ from vbmem import checksums
 from vbmem.errors import DataError, UncheckedFileWarning, VbmemError
 
 EVERYBODY, OWNER_ALONE = 0o666, 0o600  # who may read a new file, less what the umask forbids
+SCRATCH = (".vbmem-", ".new")  # how the name of a scratch directory begins and ends
 PARTIAL = ".vbmem-*.partial"  # what a process that was killed while writing leaves in a directory
 
 
@@ -56,6 +58,16 @@ def whole_file(path: Path, mode: int = EVERYBODY) -> Iterator[BinaryIO]:
         _sync_directory(target.parent)
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def scratch_directory(directory: Path) -> Iterator[Path]:
+    """A new directory in this one, gone at the end: for files that are to be put into their places all at once."""
+    try:
+        with TemporaryDirectory(prefix=SCRATCH[0], suffix=SCRATCH[1], dir=directory) as name:
+            yield Path(name)
+    except OSError as error:
+        raise OSError(f"cannot write into {directory}: {error.strerror or error}") from error
 
 
 def check_writable(path: Path) -> None:

@@ -123,7 +123,9 @@ class TestErrors:
             MemoryConfig(memory, tells_apart=1.0)
 
     @pytest.mark.parametrize(
-        "data", [{"episodes": "shuffled"}, {"labels_per_episode": 4}, {"episode_length": 1}], ids=str
+        "data",
+        [{"episodes": "shuffled"}, {"labels_per_episode": 4}, {"episode_length": 1}, {"batch_size": 1}],
+        ids=str,
     )
     def test_episodes_that_have_no_label_of_their_own(self, data):
         settings = {"episodes": "by-label", "dataset": "omniglot"} | data

@@ -15,6 +15,7 @@ from vbmem.data import ImageSet, load_images
 from vbmem.errors import ModelError
 from vbmem.files import write_checked_json
 from vbmem.models import SavedModel, save_model
+from vbmem.models import directory as directory_module
 from vbmem.models.directory import write_weights
 from vbmem.pretrained import load_network, shipped
 
@@ -130,6 +131,23 @@ def test_a_failed_save_leaves_the_old_model(tmp_path, fill_disk):
     with pytest.raises(OSError, match="disk full"):
         tiny_model("gaussian").save(tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("part", ["write_weights", "write_settings", "render_card"])
+def test_a_save_that_fails_half_way_leaves_the_old_model_and_nothing_else(part, tmp_path, monkeypatch):
+    """One with the same shapes, whose weights nothing would tell from the new ones."""
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    old = tiny_model()
+    old.save(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(directory_module, part, fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_model(SavedModel(tiny_network("mixture", spread=0.1), "new"), tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert load_network(tmp_path).fingerprint == old.fingerprint
 
 
 # --- Runs -----------------------------------------------------------------------------------------------------------

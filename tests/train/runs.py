@@ -17,6 +17,7 @@ from rich.console import Console
 from tiny import CPU, DATA, MODELS, squares, tiny_run, tiny_trainer
 from vbmem.files import read_tensors
 from vbmem.models import Regulariser
+from vbmem.models.settings import MemoryConfig
 from vbmem.train import RunConfig, Stage, Trainer, loop
 from vbmem.train.checkpoint import load_checkpoint
 
@@ -69,7 +70,9 @@ class GivenBounds:
 
 def two_stages(model=MODELS["mixture"], **settings) -> RunConfig:
     """An epoch, and another with other settings."""
-    stages = (Stage(1, 1e-2, Regulariser()), Stage(1, 1e-3, Regulariser(epsilon=1e-6, delta=2e-6)))
+    first, second = Regulariser(), Regulariser(epsilon=1e-6, delta=2e-6)
+    remembers = isinstance(model, MemoryConfig)
+    stages = (Stage(1, 1e-2, first if remembers else None), Stage(1, 1e-3, second if remembers else None))
     return tiny_run(model, stages=stages, **settings)
 
 

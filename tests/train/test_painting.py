@@ -54,7 +54,7 @@ def test_a_run_leaves_a_model_with_a_decoder(finished):
     assert not loaded.painter.training
     assert loaded.name == finished.name
     assert loaded.data == DATA
-    assert "2 epochs at 0.01" in loaded.card["crisp decoder"]
+    assert "2 epochs of squares at 0.01" in loaded.card["crisp decoder"]
     tensors, _ = read_tensors(finished / "decoder.safetensors", "cpu")
     assert all(torch.equal(tensor, tensors[f"network: {name}"]) for name, tensor in loaded.painter.state_dict().items())
     best = read_tensors(finished / "last.safetensors", "cpu")[0]

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tiny import MODELS, squares, tiny_run, tiny_trainer
+from tiny import MODELS, squares, tiny_network, tiny_run, tiny_trainer
 from train.runs import assert_same_remains, log_lines, trained
 from vbmem.errors import CheckpointError, ModelError
-from vbmem.models import Regulariser
+from vbmem.models import SavedModel, save_model
 from vbmem.models.directory import load_model
 from vbmem.train import Stage, loop, read_run
 from vbmem.train.checkpoint import Progress, load_checkpoint, save_checkpoint
@@ -91,13 +91,21 @@ def test_a_new_run_does_not_overwrite_another(finished):
     assert contents(finished) == before
 
 
+def test_a_run_does_not_overwrite_a_model(tmp_path):
+    save_model(SavedModel(tiny_network("vae", channels=1), "mine"), tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match="holds a model, which would be lost; choose another directory"):
+        tiny_trainer(CONFIG, tmp_path)
+    assert contents(tmp_path) == before
+
+
 @pytest.mark.parametrize(
     ("other", "named"),
     [
         (replace(CONFIG, seed=1, clip=5.0), "clip 100.0, not 5.0; seed 0, not 1"),
         (replace(CONFIG, stages=(Stage(3, 1e-2),)), "stages.0.epochs 2, not 3"),
         (replace(CONFIG, stages=(Stage(2, 1e-2), Stage(1))), "stages.1 None, not Stage"),
-        (replace(CONFIG, stages=(Stage(2, 1e-2, Regulariser()),)), "stages.0.regulariser None, not Regulariser"),
+        (replace(CONFIG, stages=(Stage(2, 1e-2, takes_leftover=True),)), "stages.0.takes_leftover False, not True"),
         (replace(CONFIG, data=replace(CONFIG.data, episode_length=2)), "data.episode_length 4, not 2"),
         (replace(CONFIG, data=replace(CONFIG.data, augment=("mirror",))), "data.augment (), not ('mirror',)"),
         (replace(CONFIG, model=replace(MODELS["vae"], filters=4)), "model.filters 8, not 4"),

@@ -13,10 +13,14 @@ from vbmem.train import DataConfig, RunConfig, Stage
 
 UNUSUAL = {
     "defaults": RunConfig(),
-    "three stages": RunConfig(stages=(Stage(1), Stage(2, 1e-5, Regulariser()), Stage(3, takes_leftover=True))),
+    "three stages": RunConfig(
+        model=MemoryConfig(), stages=(Stage(1), Stage(2, 1e-5, Regulariser()), Stage(3, takes_leftover=True))
+    ),
     "no regulariser": RunConfig(model=MemoryConfig("tree"), stages=(Stage(5, 1e-4, None),)),
     "a whole learning rate": RunConfig(stages=(Stage(5, 1),)),
-    "a tiny regulariser": RunConfig(stages=(Stage(1, 1 / 3, Regulariser(gamma=0.1, epsilon=1e-300)),)),
+    "a tiny regulariser": RunConfig(
+        model=MemoryConfig(), stages=(Stage(1, 1 / 3, Regulariser(gamma=0.1, epsilon=1e-300)),)
+    ),
     "data": RunConfig(DataConfig("a folder/über [x].npz", 48, True, "views", 3, 5, 7, "some")),
     "statistician": RunConfig(model=StatisticianConfig(2, code_size=1, filters=3, style="improved")),
     "dkm": RunConfig(model=DKMConfig(autoencoder=False)),
@@ -149,8 +153,22 @@ def test_a_start_there_is_not_is_refused():
 
 
 def test_without_a_memory_there_is_nothing_to_be_regularised_with():
-    with pytest.raises(ValueError, match="only a model with a memory can be regularised"):
-        RunConfig(regularise=True)
+    for settings in (
+        {"regularise": True},
+        {"stages": (Stage(regulariser=Regulariser()),)},
+        {"regularise": True, "model": MemoryConfig(code_size=8, own_size=8)},
+    ):
+        with pytest.raises(ValueError, match="only a model with a memory can be regularised"):
+            RunConfig(**settings)
+    assert not any(map(RunConfig(stages=(Stage(regulariser=Regulariser()),), regularise=False).regulariser, [Stage()]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("schedule", "cosin"), ("batch_norm", "acumulated"), ("precision", "bf16")]
+)
+def test_a_choice_there_is_not_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be one of .*, got '{value}'"):
+        VAEConfig(precision=value) if name == "precision" else RunConfig(**{name: value})
 
 
 @pytest.mark.parametrize("stage", [Stage(), Stage(regulariser=Regulariser(gamma=0.3))], ids=["without", "with"])

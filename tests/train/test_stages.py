@@ -12,6 +12,7 @@ from train.runs import FEW, GivenBounds, log_lines
 from vbmem.errors import CheckpointError, TrainingError
 from vbmem.models import Evidence, Regulariser
 from vbmem.models.directory import read_weights
+from vbmem.models.settings import MemoryConfig
 from vbmem.paper.presets import TWO_STAGES
 from vbmem.train import Stage
 from vbmem.train.checkpoint import load_checkpoint
@@ -82,7 +83,9 @@ def at_second_stage(made, monkeypatch):
 
 
 def two_stages(model=MODELS["vae"], **settings):
-    stages = (Stage(6, 1e-2, Regulariser()), replace(TWO_STAGES[1], learning_rate=1e-4))
+    regularisers = (Regulariser(), TWO_STAGES[1].regulariser) if isinstance(model, MemoryConfig) else (None, None)
+    second = replace(TWO_STAGES[1], learning_rate=1e-4, regulariser=regularisers[1])
+    stages = (Stage(6, 1e-2, regularisers[0]), second)
     return tiny_run(model, stages=stages, **settings)
 
 
@@ -121,13 +124,13 @@ def test_the_second_stage_takes_ten_epochs_and_the_leftover(takes_leftover, boun
     assert f"stage 2: {numbers.count(1)} epochs from the best weights" in made.console.file.getvalue()
 
 
-def test_every_stage_has_its_own_patience_and_best(tmp_path):
+def test_every_stage_has_its_own_patience_and_the_best_weights_of_all_are_kept(tmp_path):
     bounds = [9, 8, 7, 3, 4, 3, 3]
     stages = (Stage(6, 1e-2), Stage(6, 1e-3))
     made, given = run_with_bounds(tiny_run(stages=stages, patience=2), tmp_path, [*bounds, 99.0])
     assert [line["stage"] for line in log_lines(tmp_path)] == [0, 0, 0, 1, 1, 1, 1]
-    assert (made.progress.best, made.progress.best_epoch) == (4, 2)
-    assert same(best_weights(tmp_path), given.weights[4])
+    assert (made.progress.best, made.progress.stage_best, made.progress.best_epoch) == (9, 4, 2)
+    assert same(best_weights(tmp_path), given.weights[0])
 
 
 def test_a_first_stage_without_a_finite_bound_is_reported(tmp_path):

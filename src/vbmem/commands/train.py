@@ -2,7 +2,7 @@
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,8 +114,7 @@ def train_decoder(
         saved = load_network(model, own_device(picked, group))
         data = data_of(saved, model, dataset)
         images = _load(data, data_dir, saved.network.frame.size, skip_broken, group)
-        saved = replace(saved, data=data)
-        _run(DecoderTrainer(config, saved, images, run_dir, resume=resume, console=console, group=group))
+        _run(DecoderTrainer(config, saved, images, run_dir, data=data, resume=resume, console=console, group=group))
         if not is_first(group):
             return
     say(f"the model with its crisp decoder is {run_dir}; give it away with  vbmem export {run_dir} -o DIRECTORY --half")

@@ -22,6 +22,7 @@ from vbmem.files import (
     parse_json,
     read_tensors,
     reading,
+    scratch_directory,
     warn_unchecked,
     write_atomically,
     write_checked_json,
@@ -39,7 +40,7 @@ FORMAT, VERSION = "vbmem.checked-model", 3
 WEIGHTS_FORMAT, PREFIX = "vbmem.checked-weights", "network: "  # every tensor's name begins with the prefix
 SETTINGS, WEIGHTS, REFERENCE = "config.json", "model.safetensors", "reference.safetensors"
 DECODER, CARD = "decoder.safetensors", "README.md"
-FILES = (SETTINGS, WEIGHTS, REFERENCE, DECODER, CARD)  # that a model directory may have
+FILES = (SETTINGS, WEIGHTS, REFERENCE, DECODER, CARD)  # that a model directory may have; without the first, it is none
 CHECKPOINT = "last.safetensors"  # of a training run, where it goes on
 SAVE_AGAIN = "save or download the model again"
 
@@ -179,23 +180,31 @@ def check_replaceable(directory: Path) -> None:
 def save_model(saved: SavedModel, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
     """Write a model directory with its card, its reference memory and its crisp decoder, to keep or to give away.
 
-    Of data in a folder or file it tells the name only.
+    Of data in a folder or file it tells the name only. Where it cannot be written, a model that was there stays.
 
     Args:
         saved: the model.
         directory: made if it is not there.
         dtype: half precision halves the file.
     """
+    directory.mkdir(parents=True, exist_ok=True)
+    with scratch_directory(directory) as new:
+        _write_model(saved, new, dtype)
+        (directory / SETTINGS).unlink(missing_ok=True)  # until it is back there is no model, rather than half of two
+        for name in reversed(FILES):
+            if (new / name).exists():
+                (new / name).replace(directory / name)
+            else:
+                (directory / name).unlink(missing_ok=True)
+
+
+def _write_model(saved: SavedModel, directory: Path, dtype: torch.dtype) -> None:
     data = saved.data and replace(saved.data, dataset=Path(saved.data.dataset).name)
     write_weights(directory, saved.network.state_dict(), dtype)
-    if saved.painter is None:
-        (directory / DECODER).unlink(missing_ok=True)
-    else:
+    if saved.painter is not None:
         write_weights(directory, saved.painter.state_dict(), dtype, DECODER)
     write_settings(directory, replace(saved, data=data))
-    if saved.reference is None:
-        (directory / REFERENCE).unlink(missing_ok=True)
-    else:
+    if saved.reference is not None:
         saved.reference.save(directory / REFERENCE, private=False)  # whoever may use the model needs it
     write_atomically(directory / CARD, render_card(saved.name, saved.network, saved.card).encode(errors="replace"))
 

@@ -53,6 +53,8 @@ class ModelConfig:
         for name in self.sizes:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.precision not in get_args(Precision):
+            raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {self.precision!r}")
 
     def build(self, frame: FrameFormat) -> EpisodicModel:
         """An untrained model over frames of this format."""

@@ -30,8 +30,9 @@ class Progress:
     epoch: int = 0  # epochs finished in all
     batch: int = 0  # batches finished in the epoch under way
     stage_epochs: int = 0  # how many this stage may take
-    best: float | None = None  # best validation bound per frame of this stage
-    best_epoch: int = 0  # stage_epoch at which it was reached
+    best: float | None = None  # best validation bound per frame
+    stage_best: float | None = None  # the best of this stage
+    best_epoch: int = 0  # stage_epoch at which that was reached
     seconds: float = 0.0  # spent in training
     pictures: int = 0  # checksum of those it is trained on
 

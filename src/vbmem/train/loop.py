@@ -16,7 +16,8 @@ from vbmem.data.image_set import ImageSet
 from vbmem.errors import CheckpointError, NumericalError, TrainingError
 from vbmem.files import PARTIAL, reading
 from vbmem.models.base import EpisodicModel
-from vbmem.models.directory import CHECKPOINT, write_weights
+from vbmem.models.directory import CHECKPOINT, WEIGHTS, write_weights
+from vbmem.models.settings import MemoryConfig
 from vbmem.models.trainable import Trainable
 from vbmem.train.batch_norm import FreshStatistics, share_batch_norm
 from vbmem.train.checkpoint import Progress, Tensors, load_checkpoint, random_tensors, restore_random, save_checkpoint
@@ -71,6 +72,8 @@ class Trainer:
         self.config, self.run_dir, self.device = config, run_dir, device
         self.processes = Processes(group)
         self.processes.check_batch(config.data.batch_size)
+        if self.processes.count > 1 and isinstance(config.model, MemoryConfig) and config.model.tells_apart:
+            raise ValueError("tells_apart compares all episodes of a batch, which processes share; train with one")
         self.console = (console or Console()) if self.processes.is_first else Console(quiet=True)
         path = run_dir / CHECKPOINT
         if resume and not path.is_file():
@@ -79,6 +82,8 @@ class Trainer:
         try:
             if not resume and path.exists():
                 raise CheckpointError(f"{run_dir} holds a run already; resume it, or choose another directory")
+            if not resume and (run_dir / WEIGHTS).exists():
+                raise CheckpointError(f"{run_dir} holds a model, which would be lost; choose another directory")
             self.processes.meet()  # when the first one has the directory for them
             self._prepare(images, resume)
         except BaseException:
@@ -121,7 +126,7 @@ class Trainer:
         return [*differences(read_run(self.run_dir), self.config)]
 
     def run(self) -> float:
-        """Train to the end; the best validation bound per frame of the last stage."""
+        """Train to the end; the best validation bound per frame."""
         if self._lock is None:
             return self._run()
         self._lock.acquire()
@@ -211,9 +216,10 @@ class Trainer:
             with self.step.averaged(), self._statistics(batches):
                 validated = self._validated()
                 bound = self.processes.of_first(validated[self.model.headline])
-                better = math.isfinite(bound) and (progress.best is None or bound > progress.best)
-                if better:
-                    progress.best, progress.best_epoch = bound, progress.stage_epoch
+                if _better(bound, progress.stage_best):
+                    progress.stage_best, progress.best_epoch = bound, progress.stage_epoch
+                if better := _better(bound, progress.best):
+                    progress.best = bound
                     self._best = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         except NumericalError:
             if self.processes.count > 1:  # others may be waiting for statistics of batch norm
@@ -258,9 +264,9 @@ class Trainer:
             return
         stage = self.config.stages[progress.stage]
         progress.stage_epochs = stage.epochs + (leftover if stage.takes_leftover else 0)
-        progress.stage_epoch, progress.best, progress.best_epoch = 0, None, 0
+        progress.stage_epoch, progress.stage_best, progress.best_epoch = 0, None, 0
         if not self._best:
-            raise TrainingError("no epoch of this stage had a finite validation bound; lower the learning rate")
+            raise TrainingError("no epoch so far had a finite validation bound; lower the learning rate")
         self.model.load_state_dict(self._best)
         self._open_stage()
         display.say(f"stage {progress.stage + 1}: {progress.stage_epochs} epochs from the best weights")
@@ -320,3 +326,7 @@ class Trainer:
         for leftover in self.run_dir.glob(PARTIAL) if self.processes.is_first else ():
             leftover.unlink()
         self._save()
+
+
+def _better(bound: float, best: float | None) -> bool:
+    return math.isfinite(bound) and (best is None or bound > best)

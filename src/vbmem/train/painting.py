@@ -117,9 +117,10 @@ class DecoderTrainer(Trainer):
 
     Args:
         painting: the settings.
-        saved: the model, on its device and ready for evaluation; it says what it was trained on.
+        saved: the model, on its device and ready for evaluation.
         images: the pictures.
         run_dir: where everything goes.
+        data: what an episode of them is; by default as the model was trained.
         resume: go on from the last checkpoint there.
         console: where to show how it goes.
         group: of processes that train it together; see `Trainer`.
@@ -136,20 +137,22 @@ class DecoderTrainer(Trainer):
         images: ImageSet,
         run_dir: Path,
         *,
+        data: DataConfig | None = None,
         resume: bool = False,
         console: Console | None = None,
         group: ProcessGroup | None = None,
     ) -> None:
+        data = data or saved.data
         if not isinstance(saved.network, CodedModel):
             kind = type(saved.network).__name__
             raise ModelError(f"{saved.name} is a {kind}, which has no code of each frame alone; choose another model")
-        if saved.data is None:
+        if data is None:
             raise ModelError(f"{saved.name} does not say what it was trained on; give it data settings")
         if not resume and (run_dir / SETTINGS).exists():
             raise CheckpointError(f"{run_dir} holds a model or a run already; resume it, or choose another directory")
         self.painting, self.saved = painting, saved
         device = next(saved.network.parameters()).device
-        config = painting.run(saved.data, saved.network.config)
+        config = painting.run(data, saved.network.config)
         _check_enough(config.data, images)
         super().__init__(config, images, run_dir, device, resume=resume, console=console, group=group)
 
@@ -177,7 +180,9 @@ class DecoderTrainer(Trainer):
             write_weights(self.run_dir, best, name=DECODER)
             decoder = self.model.decoder
             size = f"{sum(weights.numel() for weights in decoder.parameters()):,} parameters"
-            fact = {"crisp decoder": f"{size}, {self.painting.epochs} epochs at {self.painting.learning_rate:g}"}
+            source = Path(self.config.data.dataset).name
+            how = f"{size}, {self.painting.epochs} epochs of {source} at {self.painting.learning_rate:g}"
+            fact = {"crisp decoder": how}
             named = replace(named, painter=decoder, card=named.card | fact)
         write_settings(self.run_dir, named, painting=asdict(self.painting))
 

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from vbmem.data.settings import Augmentation
 from vbmem.data.settings import DataConfig as DataConfig
 from vbmem.models.settings import CrispConfig, MemoryConfig, ModelConfig, Regulariser, VAEConfig
+
+Schedule = Literal["constant", "cosine"]
+BatchNorm = Literal["fresh", "accumulated"]
 
 
 def _require(holds: bool, rule: str, value: float) -> None:
@@ -48,7 +51,7 @@ class RunConfig:
     """Largest norm of the whole gradient; None for any."""
     patience: int = 10
     """Epochs without a better validation bound after which a stage stops."""
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Schedule = "constant"
     """How the learning rate changes over a stage."""
     warm_up: int = 0
     """Steps, counted over the whole run, in which the weight of every divergence rises from a tenth to 1 in what is
@@ -61,7 +64,7 @@ class RunConfig:
     damage: float = 0.0
     """In training, the share of frames whose code is inferred from a damaged picture (noise, or a half hidden), while
     the whole one is what counts: codes of damaged pictures then stay where the memory finds them."""
-    batch_norm: Literal["fresh", "accumulated"] = "fresh"
+    batch_norm: BatchNorm = "fresh"
     """What batch norm is validated and kept with: statistics measured afresh under the weights as they are, or those
     accumulated in training."""
     averaging: float = 0.0
@@ -83,14 +86,18 @@ class RunConfig:
         _require(self.warm_up >= 0, "warm_up must not be negative", self.warm_up)
         _require(self.scale_rate > 0, "scale_rate must be positive", self.scale_rate)
         _require(self.clip is None or self.clip > 0, "clip must be positive", self.clip or 0)
-        if self.regularise and not isinstance(self.model, MemoryConfig):
+        for name, known in (("schedule", Schedule), ("batch_norm", BatchNorm)):
+            if (value := getattr(self, name)) not in get_args(known):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(known))}, got {value!r}")
+        remembers = isinstance(self.model, MemoryConfig) and self.model.own_size < self.model.code_size
+        if not remembers and any(self.regulariser(stage) for stage in self.stages):
             raise ValueError("only a model with a memory can be regularised: codes move towards what it recalls")
         if isinstance(self.model, MemoryConfig) and self.model.tells_apart:
             alone = self.data.episodes == "by-label" and self.data.labels_per_episode == 1
-            if not alone or self.data.episode_length < 2:
+            if not alone or self.data.episode_length < 2 or self.data.batch_size < 2:
                 raise ValueError(
-                    "tells_apart needs episodes of one label, of two frames or more; set data.episodes to by-label and "
-                    "data.labels_per_episode to 1, or leave tells_apart 0"
+                    "tells_apart needs episodes of one label, of two frames or more, and two of them in a batch; set "
+                    "data.episodes to by-label and data.labels_per_episode to 1, or leave tells_apart 0"
                 )
         _require(0 <= self.averaging < 1, "averaging must lie in [0, 1)", self.averaging)
         _require(0 <= self.damage <= 1, "damage must lie in [0, 1]", self.damage)
