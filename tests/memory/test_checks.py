@@ -297,7 +297,9 @@ def test_a_bad_chunk_late_in_a_stream_is_refused(chunk, message, start):
 
 
 def test_whole_numbers_of_numpy_are_sizes_and_its_reals_are_scales(tmp_path):
-    memory = MixtureMemory(np.int64(3), np.int32(2), np.int64(4), noise_var=np.float32(0.5))
+    sizes: Any = np.array([3, 2, 4])
+    noise_var: Any = np.float32(0.5)
+    memory = MixtureMemory(*sizes, noise_var=noise_var)
     assert {type(size) for size in (memory.code_size, memory.rows, memory.clusters)} == {int}
     save_memory(tmp_path / "memory.safetensors", memory, memory.prior_state())
     assert load_memory(tmp_path / "memory.safetensors")[0].noise_var == 0.5

@@ -409,10 +409,12 @@ def test_many_episodes_from_a_batch_of_starts_are_a_loop_over_both():
     memory = MixtureMemory(200, 5, 4)
     codes = normal(3, 1000, 200) * torch.tensor([1.0, 3.0, 9.0]).reshape(3, 1, 1)
     prior = memory.prior_state(dtype=torch.float64)
-    starts = prior.map(lambda x: torch.stack([x, 0.5 * x]).unsqueeze(1))
-    states, _ = memory.write(codes, 2, starts)
+    starts = [prior, prior.map(lambda x: 0.5 * x)]
+    mean, cov = (torch.stack([getattr(x, name) for x in starts]).unsqueeze(1) for name in ("row_mean", "row_cov"))
+    both = MemoryState(mean, cov, located=True)
+    states, _ = memory.write(codes, 2, both)
     for start, episode in itertools.product(range(2), range(3)):
-        alone, _ = memory.write(codes[episode], 2, starts.map(lambda x, start=start: x[start, 0]))
+        alone, _ = memory.write(codes[episode], 2, starts[start])
         close(states.row_mean[start, episode], alone.row_mean)
 
 
