@@ -125,9 +125,10 @@ def recall() -> str:
     ways = [
         "damaged",
         "encoder-decoder",
+        "H=10, 2 reads",
         "H=10, half trusted, 1 reads",
         "H=10, half trusted, 2 reads",
-        "H=10, half trusted, 12 reads",
+        "H=64, 2 reads",
         "H=64, half trusted, 2 reads",
         "nearest frame",
     ]

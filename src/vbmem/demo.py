@@ -87,7 +87,7 @@ def demo(out: Path, console: Console, images: Path | None = None, broken: list[P
         "drawn": draw_beside_nearest(model, memory, episode, generator),
         "reading": animate_reading(model, memory, generator),
         "steps": STEPS,
-        "recalled": recall(model, memory, episode[:COLUMNS], generator),
+        "recalled": recall(model, episode, generator),
         "novelty": judge(model, memory, episode, images is None, console),
     }
     memory.save(out / "demo.memory")
@@ -123,15 +123,16 @@ def animate_reading(model: vbmem.Model, memory: vbmem.WrittenMemory, generator: 
     return data_url("image/gif", gif(frames, [900, *(350 for _ in steps[2:]), 2000]))
 
 
-def recall(
-    model: vbmem.Model, memory: vbmem.WrittenMemory, shown: Tensor, generator: torch.Generator
-) -> dict[str, list[Row]]:
-    """Damaged pictures, what the networks alone and what the memory makes of them, and how far off each is."""
+def recall(model: vbmem.Model, episode: Tensor, generator: torch.Generator) -> dict[str, list[Row]]:
+    """Damaged pictures, what the networks alone and what a memory with a cluster for every picture makes of them, and
+    how far off each is: mean pictures, since painted ones make things of the noise that is left."""
+    model, shown = model.resize(clusters=min(len(episode), FRAMES)), episode[:COLUMNS]
+    memory = model.write(episode, start="data", generator=generator)
     noisy = (shown + NOISE * torch.randn(shown.shape, generator=generator)).clamp(0, 1)
     exhibits = {}
     for kind, (damaged, known) in {"noise": (noisy, None), "hidden": hide_right(shown)}.items():
-        alone = model.decode(model.encode(damaged).mean)
-        recalled = model.read(memory, damaged, RECALL_STEPS, known=known, sample=False, every_step=False)
+        alone = model.decode(model.encode(damaged).mean, crisp=False)
+        recalled = model.read(memory, damaged, RECALL_STEPS, known=known, sample=False, every_step=False, crisp=False)
         ways = {"Damaged": damaged, "Without memory": alone, "Recalled": recalled}
         missing = torch.ones(shown.shape[-1], dtype=torch.bool) if known is None else ~known
         rows = [

@@ -1,0 +1,158 @@
+"""Networks that are told what a view is, as `views` episodes make them: a picture shifted with its edges repeated,
+maybe a mirror image, in other light.
+
+The encoder takes all that back and embeds the plain picture; the decoder paints a plain picture and does it again. What
+is done are four numbers, `pose`: shift across, shift down, mirror image, light. The encoder puts them last in an
+embedding, and the decoder takes the last four of a code, which a memory keeps out of what it writes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vbmem.models.base import EpisodicModel
+from vbmem.models.settings import MemoryConfig, StatisticianConfig, VAEConfig
+from vbmem.models.statistician import NeuralStatistician
+from vbmem.nets import FrameFormat
+from vbmem.nets.pixels import STD_FLOOR, GaussianPixels
+from vbmem.nets.registry import Networks, build_networks, register
+
+PLAIN = "batch-swish-up-first-linear"  # what looks at plain pictures and paints them
+POSED = f"{PLAIN}-posed"
+POSE_SIZE = 4
+REACH = 8  # shifts are of up to this part of a side
+UNIT = math.sqrt(3)  # the number of the largest shift: uniform ones then have variance 1
+DECIDED = 8.0  # how fast a picture turns into its mirror image, as the number of it goes from below 0 to above
+BRIGHTNESS = 0.45  # the mean of a plain picture
+LIGHT = 0.45  # standard deviation of the log of pictures' mean
+BRIGHTEST = 2.5  # of a plain picture, whose light may then darken it
+
+
+@register(POSED)
+def posed(frame: FrameFormat, filters: int, embedding_size: int, code_size: int) -> Networks:
+    """The plain pair, told of views, for colour pictures."""
+    plain = build_networks(PLAIN, frame, filters, embedding_size - POSE_SIZE, code_size - POSE_SIZE)
+    return Networks(PosedEncoder(plain.encoder), PosedDecoder(plain.decoder), plain.activation)
+
+
+class PosedEncoder(nn.Module):
+    """e(x) = (e(plain picture), pose)."""
+
+    def __init__(self, plain: nn.Module) -> None:
+        super().__init__()
+        self.plain = plain
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Frames [N, 3, H, W] in [0, 1] -> embeddings [N, embedding_size]."""
+        with torch.autocast(frames.device.type, enabled=False):
+            pose = pose_of(frames)
+            across, down, mirror, light = pose.unbind(-1)
+            plain = moved(frames, -across, -down)
+            plain = plain.where(_of_pictures(mirror < 0), plain.flip(-1)) / _of_pictures(factor_of(light))
+        return torch.cat([self.plain(plain), pose], dim=-1)
+
+
+class PosedDecoder(nn.Module):
+    """p(x | z) of the plain picture that the first numbers of a code say, as its last four say it is seen."""
+
+    def __init__(self, plain: nn.Module) -> None:
+        super().__init__()
+        self.plain = plain
+
+    def forward(self, codes: Tensor) -> GaussianPixels:
+        """Codes [N, C] -> distribution over frames [N, 3, H, W]."""
+        codes, pose = codes.tensor_split((-POSE_SIZE,), dim=-1)
+        pixels = self.plain(codes)
+        with torch.autocast(codes.device.type, enabled=False):
+            across, down, mirror, light = pose.to(pixels.mean).unbind(-1)
+            factor = _of_pictures(factor_of(light))
+            mean, std = (moved(x, across, down, mirror) for x in (pixels.mean, pixels.std))
+            mean, std = (BRIGHTEST * factor * mean).clamp(max=1), STD_FLOOR + factor * (std - STD_FLOOR)
+        return replace(pixels, mean=mean, std=std)
+
+
+def pose_of(frames: Tensor) -> Tensor:
+    """Of frames [N, 3, H, W]: shifts as their repeated edges tell them, a mirror image where the left is darker than
+    the right, and light by the mean. The last two look at what all views of a picture show: [N, 4]."""
+    across, down = (_shift_along(frames, axis) for axis in (-1, -2))
+    edge = frames.shape[-1] // REACH
+    middle = moved(frames, -across, -down)[..., edge:-edge, edge:-edge].mean(1)
+    left, right = (half.mean((-1, -2)) for half in middle.tensor_split(2, dim=-1))
+    mirror = torch.where(left < right, 1.0, -1.0)
+    light = (middle.mean((-1, -2)).clamp_min(1e-2) / BRIGHTNESS).log() / LIGHT
+    return torch.stack([across, down, mirror, light], -1)
+
+
+def _shift_along(frames: Tensor, axis: int) -> Tensor:
+    """How many lines at the beginning repeat their neighbour, less those at the end, in units of `UNIT`: [N]."""
+    most = frames.shape[axis] // REACH
+    same = (frames.diff(dim=axis) == 0).transpose(axis, -1).flatten(1, -2).all(1)  # [N, side - 1]
+    before, after = (lines[:, :most].cumprod(-1).sum(-1) for lines in (same, same.flip(-1)))
+    return UNIT / most * (before - after).to(frames)
+
+
+def factor_of(light: Tensor) -> Tensor:
+    """By how much it multiplies pixels."""
+    return (LIGHT * light).exp()
+
+
+def moved(pictures: Tensor, across: Tensor, down: Tensor, mirror: Tensor | None = None) -> Tensor:
+    """Pictures [N, .., H, W], mixed with their mirror images as `mirror` [N] says, then shifted by numbers [N]."""
+    columns, rows = (_shift(*of) for of in ((across, pictures.shape[-1]), (down, pictures.shape[-2])))
+    if mirror is not None:
+        columns = torch.lerp(columns, columns.flip(-1), (DECIDED * mirror).sigmoid()[:, None, None])
+    return rows.unsqueeze(1) @ pictures @ columns.mT.unsqueeze(1)
+
+
+def _shift(numbers: Tensor, side: int) -> Tensor:
+    """P[i, j] = max(0, 1 - |clamp(i - s) - j|): each place takes what lies s before it, edges repeated; [N, S, S]."""
+    places = torch.arange(side, device=numbers.device, dtype=numbers.dtype)
+    pixels = numbers * (side // REACH / UNIT)
+    source = (places - pixels.unsqueeze(-1)).clamp(0, side - 1)
+    return (1 - (source.unsqueeze(-1) - places).abs()).clamp_min(0)
+
+
+def _of_pictures(numbers: Tensor) -> Tensor:
+    """[N] -> [N, 1, 1, 1]."""
+    return numbers[:, None, None, None]
+
+
+class PosedVAE(VAEConfig):
+    kind: ClassVar[str] = "posed-vae"
+
+    def build(self, frame: FrameFormat) -> EpisodicModel:
+        return with_pose_passed(super().build(frame))
+
+
+class PosedStatistician(StatisticianConfig):
+    kind: ClassVar[str] = "posed-statistician"
+
+    def build(self, frame: FrameFormat) -> EpisodicModel:
+        return with_pose_passed(super().build(frame))
+
+
+class PosedMemory(MemoryConfig):
+    kind: ClassVar[str] = "posed-memory"
+
+    def build(self, frame: FrameFormat) -> EpisodicModel:
+        return with_pose_passed(super().build(frame))
+
+
+@torch.no_grad()
+def with_pose_passed(model: EpisodicModel) -> EpisodicModel:
+    """Let the head of q(z | x) begin with the pose of an embedding as the mean of a code's last numbers: with swish,
+    act(p) - act(-p) = p. Else it takes a thousand steps to find out."""
+    code_size = model.config.code_size
+    head = model.code_head if isinstance(model, NeuralStatistician) else model.head
+    first, last = head.layers[0], head.layers[-1]
+    pose = torch.eye(POSE_SIZE)
+    first.weight[: 2 * POSE_SIZE] = 0
+    first.weight[: 2 * POSE_SIZE, 2 * code_size - POSE_SIZE : 2 * code_size] = torch.cat([pose, -pose])
+    last.weight[code_size - POSE_SIZE : code_size] = 0
+    last.weight[code_size - POSE_SIZE : code_size, : 2 * POSE_SIZE] = torch.cat([pose, -pose], dim=1)
+    return model
