@@ -142,7 +142,8 @@ def claims() -> list[list[str]]:
         [
             "In a decoder's block the doubling last",
             "F.2",
-            f"first, and without the orthogonal start of the seed: {change('doubling-first')}",
+            "first, and without the orthogonal start of the seed: "
+            + change("doubling-first"),
             "**did not hold**",
         ],
         [

@@ -16,6 +16,7 @@ from playwright.sync_api import sync_playwright
 from rich.console import Console
 
 from vbmem import WrittenMemory, demo
+from vbmem.commands import demo as commands
 from vbmem.paper.presets import PRESETS
 
 
@@ -156,3 +157,10 @@ def test_training_digits_leaves_three_pictures(tmp_path: Path, monkeypatch: pyte
     demo.train_digits(tmp_path, Console(quiet=True))
     for name in ("episode", "recalled", "generated"):
         assert (tmp_path / f"digits-{name}.png").stat().st_size > 500
+
+
+def test_a_page_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(ValueError, match=r"is no page of a demonstration.*choose another --out"):
+        commands.demo(tmp_path)
+    assert (tmp_path / "index.html").read_text() == "mine"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from vbmem.files import OWNER_ALONE, write_atomically, write_json
+from vbmem.errors import DataError
+from vbmem.files import OWNER_ALONE, reading, write_atomically, write_json
 
 
 def names(directory):
@@ -268,3 +269,16 @@ def test_json_is_written_whole_and_ends_with_a_newline(tmp_path):
 def test_json_has_null_for_what_is_no_number(tmp_path):
     write_json(tmp_path / "a.json", {"a": [math.nan, 1.5], "b": {"c": (math.inf, 2)}, "d": "nan"})
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": [None, 1.5], "b": {"c": [None, 2]}, "d": "nan"}
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(number, tmp_path):
+    error = OSError(number, os.strerror(number))
+    with pytest.raises(OSError, match=f"^cannot read {tmp_path}/a: {error.strerror}$"), reading(tmp_path / "a"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [OSError("truncated"), OSError(errno.EINVAL, "Invalid argument"), KeyError("a")])
+def test_what_a_decoder_raises_is_damage(error, tmp_path):
+    with pytest.raises(DataError, match="is damaged or not the expected file"), reading(tmp_path / "a"):
+        raise error

@@ -22,6 +22,7 @@ from vbmem.sheets import CLEAR, gif, grid, jpeg, png, save_picture
 from vbmem.tables import counted, file_size
 from vbmem.train import Trainer, make_source
 
+PAGE, MEMORY = "index.html", "demo.memory"
 DIGITS = "digits-mixture"
 MODEL, CHARACTERS = "cifar10-mixture", "omniglot-mixture"
 WRITTEN, OTHER = "a temple", "a flower"  # photographs: crops of the one are written, the other is new
@@ -90,8 +91,8 @@ def demo(out: Path, console: Console, images: Path | None = None, broken: list[P
         "recalled": recall(model, episode, generator),
         "novelty": judge(model, memory, episode, images is None, console),
     }
-    memory.save(out / "demo.memory")
-    page, template = out / "index.html", Path(__file__).with_name("demo.html").read_text()
+    memory.save(out / MEMORY)
+    page, template = out / PAGE, Path(__file__).with_name("demo.html").read_text()
     write_atomically(page, Template(template, autoescape=True).render(facts).encode())
     console.print(f"look at {page}", soft_wrap=True)
     return page

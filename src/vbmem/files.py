@@ -21,6 +21,7 @@ from torch import Tensor
 from vbmem import checksums
 from vbmem.errors import DataError, UncheckedFileWarning, VbmemError
 
+UNREADABLE = {errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT}
 EVERYBODY, OWNER_ALONE = 0o666, 0o600  # who may read a new file, less what the umask forbids
 SCRATCH = (".vbmem-", ".new")  # how the name of a scratch directory begins and ends
 PARTIAL = ".vbmem-*.partial"  # what a process that was killed while writing leaves in a directory
@@ -173,6 +174,12 @@ def read_tensors(path: Path, device: torch.device | str) -> tuple[dict[str, Tens
     return {name: tensor.to(device) for name, tensor in tensors.items()}, metadata
 
 
+def check_device(device: torch.device | str) -> None:
+    """Raise ValueError for a CUDA device where there is none: what cannot be put there is not damaged."""
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"there is no CUDA device here to load onto, but {str(device)!r} was asked for; use 'cpu'")
+
+
 def parse_json(text: str | bytes) -> Any:
     """JSON as the standard has it: without NaN and infinity, which a value that is missing or wrong would become."""
 
@@ -212,7 +219,14 @@ def reading(
         yield
     except (VbmemError, FileNotFoundError):
         raise
+    except OSError as error:
+        if error.errno in UNREADABLE:  # which says nothing against the file
+            raise OSError(f"cannot read {path}: {error.strerror}") from error
+        raise _undecodable(path, failure, expected, advice, error) from error
     # Damaged or foreign bytes make the decoders of tar, zip, gzip, pickle, npy and JSON raise almost anything.
     except Exception as error:
-        reason = str(error) or type(error).__name__
-        raise failure(f"{path} is damaged or not {expected} ({reason}); {advice}") from error
+        raise _undecodable(path, failure, expected, advice, error) from error
+
+
+def _undecodable(path: Path, failure: type[VbmemError], expected: str, advice: str, error: Exception) -> VbmemError:
+    return failure(f"{path} is damaged or not {expected} ({str(error) or type(error).__name__}); {advice}")

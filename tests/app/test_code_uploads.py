@@ -59,6 +59,11 @@ REFUSED: dict[str, tuple[str, bytes | str, str]] = {
     "no npy": ("a.npy", b"PK", "a.npy is damaged or not an .npy file"),
     "promises": ("a.npy", huge_npy("(1000000, 1000000)"), "damaged or not an .npy file"),
     "a name in a row": ("a.csv", text_of(CODES) + "1,2,x\n", "has 'x' in row 13; leave out columns"),
+    "a missing name": ("a.csv", ",x,y,z\n" + text_of(CODES), "has a column without a name.*index=False"),
+    "no names, but numbers of rows": ("a.csv", ",0,1,2\n" + text_of(CODES), "has a column without a name"),
+    "nothing in the first row": ("a.csv", ",2,3\n" + text_of(CODES), "has an empty cell in row 1; fill in"),
+    "nothing in a row": ("a.csv", text_of(CODES) + "1,,3\n", "has '' in row 13; fill in what is missing"),
+    "quotation marks": ("a.csv", text_of(CODES) + '1,"2",3\n', "write numbers without quotation marks"),
     "uneven": ("a.csv", text_of(CODES) + "1,2\n", "has 2 numbers in row 13; expected 3"),
     "not a number": ("a.csv", text_of(CODES) + "1,nan,3\n", "holds NaN, infinity or too large a number in row 13"),
     "too large": ("a.npy", npy(np.full((12, 3), 1e300)), "too large a number in row 1"),
@@ -92,3 +97,7 @@ def test_a_file_larger_than_the_limit_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(code_uploads, "MAX_FILE", 10)
     with pytest.raises(DataError, match=r"a.csv is larger than"):
         read_codes(make(tmp_path / "a.csv", text_of(CODES)))
+
+
+def test_columns_may_be_named_by_their_numbers(tmp_path: Path) -> None:
+    np.testing.assert_allclose(read_codes(make(tmp_path / "a.csv", "0,1,2\n" + text_of(CODES))), CODES, rtol=1e-6)

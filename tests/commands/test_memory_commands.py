@@ -485,3 +485,21 @@ def test_a_memory_of_a_model_that_is_not_shipped_needs_its_directory(run_dir, pi
         assert size_of(tmp_path / "generated.png")[1] == sheet(2, 2, 8, 8)[1] + TITLE
         run("score", path, pictures, "--model", model, "--json")
         run("read", path, pictures / "01.png", "--steps", 1, "-o", tmp_path / "read.png", "--model", model)
+
+
+def test_files_that_are_no_pictures_are_counted(tmp_path, capsys):
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    (tmp_path / "IMG_1.HEIC").write_bytes(b"")
+    run("write", tmp_path, "-o", tmp_path / "a.memory", "--model", "digits-mixture")
+    assert "left out 1 file whose names are not those of pictures: IMG_1.HEIC" in capsys.readouterr().err
+
+
+def test_a_memory_of_pictures_takes_no_codes(memory, tmp_path):
+    np.save(tmp_path / "codes.npy", np.zeros((3, 4), np.float32))
+    with pytest.raises(ValueError, match=r"codes.npy holds codes, and the memory is one of pictures"):
+        run("score", memory, tmp_path / "codes.npy")
+
+
+def test_numbers_are_not_left_under_the_name_of_another_format(memory, pictures, tmp_path):
+    with pytest.raises(ValueError, match=r"scores.csv would hold a NumPy array; give it a name that ends in .npy"):
+        run("score", memory, pictures, "-o", tmp_path / "scores.csv")

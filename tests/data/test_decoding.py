@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ from PIL import Image
 
 from tiny import noise
 from vbmem.data import load_images, read_picture
-from vbmem.data.decoding import read_folder
+from vbmem.data.decoding import picture_names, read_folder
 from vbmem.errors import DataError
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
@@ -199,3 +201,24 @@ def test_pictures_that_cannot_be_read_are_left_out_where_a_list_for_them_is_give
     assert len(images.x_train) == 2
     assert images.y_train is not None
     assert images.y_train.tolist() == [0, 1]
+
+
+def test_linked_folders_are_read_once_and_links_may_go_round(folder, tmp_path):
+    before = picture_names(folder)
+    other = tmp_path.parent / f"{tmp_path.name}-other"
+    other.mkdir()
+    Image.new("RGB", (8, 8)).save(other / "linked.png")
+    (folder / "album").symlink_to(other)
+    (folder / "album again").symlink_to(other)
+    (other / "back").symlink_to(folder)
+    (linked,) = set(picture_names(folder)) - set(before)
+    assert linked.name == "linked.png"
+
+
+def test_a_folder_that_cannot_be_listed_is_named(folder, monkeypatch):
+    def refused(place):
+        raise PermissionError(errno.EACCES, "Permission denied", str(place))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(OSError, match=f"^cannot list {folder}: Permission denied$"):
+        picture_names(folder)

@@ -66,10 +66,10 @@ def _read_csv(path: Path) -> Codes:
     with path.open("rb") as file:
         first = next(_lines(path.name, file), "")
     separator = max(SEPARATORS, key=first.count)
-    names = first if not _is_number(first.split(separator)[0]) else None
+    names = first if _are_names(path.name, first.split(separator)) else None
     columns = first.count(separator) + 1
     with path.open("rb") as file:
-        rows = sum(1 for _ in _lines(path.name, file)) - (names is not None)
+        rows = max(0, sum(1 for _ in _lines(path.name, file)) - (names is not None))
     _check_shape(path.name, rows, columns)
     codes = np.empty((rows, columns), np.float32)
     with path.open("rb") as file:
@@ -83,11 +83,37 @@ def _read_csv(path: Path) -> Codes:
             try:
                 codes[row] = [float(cell) for cell in cells]
             except ValueError:
-                wrong = next(cell for cell in cells if not _is_number(cell))
-                raise DataError(
-                    f"{path.name} has {wrong.strip()[:40]!r} in row {row + 1}; leave out columns that are not numbers"
-                ) from None
+                wrong = next(cell for cell in cells if not _is_number(cell)).strip()
+                advice = "leave out columns that are not numbers"
+                if not wrong:
+                    advice = "fill in what is missing, or leave out the row"
+                elif _is_number(wrong.strip("\"'")):
+                    advice = "write numbers without quotation marks"
+                raise DataError(f"{path.name} has {wrong[:40]!r} in row {row + 1}; {advice}") from None
     return codes
+
+
+def _are_names(name: str, cells: list[str]) -> bool:
+    """Whether a first line names the columns; also by numbers 0, 1, 2, .. as tables without names are saved.
+
+    Raises:
+        DataError: one column of several has no name, as the numbers of the rows have none, or a number is missing.
+    """
+    cells = [cell.strip() for cell in cells]
+    filled = [cell for cell in cells if cell]
+    if not filled:
+        return False
+    counted = len(filled) > 1 and filled == [str(number) for number in range(len(filled))]
+    if not counted and all(map(_is_number, filled)):
+        if len(filled) < len(cells):
+            raise DataError(f"{name} has an empty cell in row 1; fill in what is missing, or leave out the row")
+        return False
+    if len(filled) < len(cells):
+        raise DataError(
+            f"{name} has a column without a name, as the numbers of rows have none; leave it out (with pandas: "
+            "to_csv(.., index=False))"
+        )
+    return True
 
 
 def _lines(name: str, file: BinaryIO) -> Iterator[str]:

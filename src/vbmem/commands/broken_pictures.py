@@ -11,6 +11,7 @@ import tyro
 
 from vbmem.commands.output import warn
 from vbmem.errors import DataError
+from vbmem.tables import counted
 
 SkipBroken = Annotated[
     bool, tyro.conf.arg(help="leave out pictures in the folder that cannot be read, and say how many")
@@ -21,8 +22,9 @@ NAMED = 3  # pictures that are left out, at most, by name
 @contextmanager
 def broken_pictures(source: str | Path, skip: bool) -> Iterator[list[Path] | None]:
     """A list for pictures of a folder that are to be left out, which are counted in the end; none where each is an
-    error. Any other source of pictures has none."""
-    from vbmem.data.decoding import picture_names
+    error. Any other source of pictures has none. Files that are no pictures by their names are counted, too."""
+    from vbmem.data.code_files import is_code_name
+    from vbmem.data.decoding import file_names, is_picture_name, picture_names
 
     folder = Path(source)
     broken: list[Path] | None = [] if skip else None
@@ -33,5 +35,12 @@ def broken_pictures(source: str | Path, skip: bool) -> Iterator[list[Path] | Non
             raise
         raise DataError(f"{error}, or add --skip-broken") from error
     if broken:
-        named = ", ".join(map(str, broken[:NAMED])) + ", .." * (len(broken) > NAMED)
-        warn(f"left out {len(broken)} of {len(picture_names(folder))} pictures that cannot be read: {named}")
+        warn(f"left out {len(broken)} of {len(picture_names(folder))} pictures that cannot be read: {_some(broken)}")
+    if folder.is_dir():
+        others = [name for name in file_names(folder) if not (is_picture_name(name) or is_code_name(name))]
+        if others:
+            warn(f"left out {counted(len(others), 'files')} whose names are not those of pictures: {_some(others)}")
+
+
+def _some(names: list[Path]) -> str:
+    return ", ".join(map(str, names[:NAMED])) + ", .." * (len(names) > NAMED)

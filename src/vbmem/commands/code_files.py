@@ -11,7 +11,7 @@ import tyro
 import vbmem
 from vbmem.commands import command
 from vbmem.commands.memory_files import Count, MemoryFile, Out, seeded, written_facts
-from vbmem.commands.output import check_outputs, print_json, save_csv, save_numbers, say, show, warn
+from vbmem.commands.output import check_npy, check_outputs, print_json, save_csv, save_numbers, say, show, warn
 from vbmem.commands.processes import is_first, torchrun_group
 from vbmem.models.settings import Start
 from vbmem.tables import file_size
@@ -52,6 +52,7 @@ def assign(
     import torch
 
     check_outputs(out, inputs=(memory, codes))
+    check_npy(out)
     written = vbmem.WrittenMemory.load(memory)
     if written.model:
         raise ValueError(f"{memory} holds pictures, written by {written.model!r}; `vbmem assign` is for codes")
@@ -93,6 +94,7 @@ def sample(memory: MemoryFile, out: Out, count: Count = 64, seed: int = 0) -> No
         seed: seed of the random draws.
     """
     check_outputs(out, inputs=(memory,))
+    check_npy(out)
     drawn = vbmem.WrittenMemory.load(memory).sample(count, seeded(seed))
     save_numbers(drawn, out)
     say(f"{count} codes of {drawn.shape[-1]} numbers in {out}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vbmem.commands import command
 from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
-from vbmem.commands.output import console
+from vbmem.commands.output import check_outputs, console
 
 
 @command("See")
@@ -41,8 +41,12 @@ def demo(
         open: show the page in the browser.
         train: afterwards train a small model on digits from scratch, half a minute on a CPU.
     """
-    from vbmem.demo import demo, train_digits
+    from vbmem.demo import MEMORY, PAGE, demo, train_digits
 
+    page, memory = out / PAGE, out / MEMORY
+    check_outputs(page, memory)
+    if page.exists() and not memory.exists():
+        raise ValueError(f"{page} is no page of a demonstration, which has {MEMORY} beside it; choose another --out")
     with nullcontext() if images is None else broken_pictures(images, skip_broken) as broken:
         page = demo(out, console, images, broken)
     if open:

@@ -14,7 +14,17 @@ import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
 from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
-from vbmem.commands.output import check_outputs, check_png, print_json, save_csv, save_numbers, say, show, warn
+from vbmem.commands.output import (
+    check_npy,
+    check_outputs,
+    check_png,
+    print_json,
+    save_csv,
+    save_numbers,
+    say,
+    show,
+    warn,
+)
 from vbmem.errors import NumericalError
 from vbmem.models.settings import PAINT_STEPS, READS, Start
 from vbmem.tables import counted, file_size
@@ -30,6 +40,8 @@ Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 DEFAULT_MODEL = "cifar10-mixture"
 SHOWN = 64  # pixels, to which smaller pictures are enlarged
 TABLES = (".csv", ".tsv", ".txt", ".json", ".npz", ".xlsx")  # of numbers, that are not read as codes
+WHILE_WRITTEN = 15  # how many times as much a memory takes as its float32 rows: copies in float64, of folds, of parts
+HELD = 0.5  # pictures in a cluster from which on it holds any
 LARGEST_SHEET = 2**27  # pixels; viewers refuse pictures that are much larger
 
 
@@ -79,8 +91,8 @@ def write(
         warn(f"{images} holds pictures, which are written, and {counted(len(codes), 'files')} of codes, which are not")
     generator, loaded = seeded(seed), vbmem.load(model)
     if clusters is not None:
-        loaded = loaded.resize(clusters=clusters)
         _check_room(loaded, clusters)
+        loaded = loaded.resize(clusters=clusters)
     frames, _ = _frames(images, loaded, skip_broken)
     memory, _, times = timed_write(loaded, frames, generator, start)
     memory.save(out)
@@ -88,7 +100,9 @@ def write(
         return print_json(written_facts(memory, out))
     say(f"wrote {counted(memory.frames, 'pictures')} into {out}, {file_size(memory.nbytes)}: {times}")
     for usage in memory.usage.reshape(-1, memory.usage.shape[-1]):  # a tree has several partitions
-        say("pictures in each cluster: " + " ".join(f"{count:.0f}" for count in usage))
+        held = [f"{count:.0f}" for count in usage if count >= HELD]
+        others = f", none in {len(usage) - len(held)} others" if len(held) < len(usage) else ""
+        say(f"pictures in each cluster: {' '.join(held)}{others}")
 
 
 def written_facts(memory: vbmem.WrittenMemory, out: Path) -> dict[str, Any]:
@@ -126,7 +140,7 @@ def generate(
             the paper (the parts of a tree each for itself), or, of a tree, as networks fitted to that use predict.
         means: show the mean memory and codes instead of samples.
         sample_pixels: draw the pixels too, as in the paper, instead of showing their means.
-        mean_pictures: show mean, blurred pictures also where the model can paint crisp ones.
+        mean_pictures: show mean, blurred pictures, far faster, also where the model can paint crisp ones.
         paint_steps: steps in which a crisp picture is painted.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: seed of the random draws.
@@ -182,7 +196,7 @@ def read(
         means: take the means of memory and codes instead of samples, which recalls damaged pictures best.
         trust: the share of what the memory reads in a code, 0 to 1; the rest is the picture's own code.
         sample_pixels: draw the pixels of every step too, as in the paper, instead of going on from their means.
-        mean_pictures: show mean, blurred pictures also where the model can paint crisp ones.
+        mean_pictures: show mean, blurred pictures, far faster, also where the model can paint crisp ones.
         paint_steps: steps in which a crisp picture is painted.
         model: the model that wrote the memory, if it did not come with vbmem: a directory, or hf://USER/NAME.
         seed: seed of the random draws.
@@ -230,6 +244,7 @@ def score(
     from vbmem.commands.code_files import score_codes
 
     check_outputs(csv, out, inputs=(memory, images))
+    check_npy(out)
     written = vbmem.WrittenMemory.load(memory)
     if not written.model:
         return score_codes(written, images, csv, out, json)
@@ -276,9 +291,12 @@ def _writer_of(memory: vbmem.WrittenMemory, path: Path, model: str | None) -> vb
 
 def _frames(images: Path, loaded: vbmem.Model, skip_broken: bool) -> tuple[torch.Tensor, list[str]]:
     """The pictures of a folder, or a single one, as frames for a model, and their names."""
+    from vbmem.data.code_files import holds_codes
     from vbmem.data.decoding import picture_names
     from vbmem.pretrained.inputs import as_frames
 
+    if holds_codes(images):
+        raise ValueError(f"{images} holds codes, and the memory is one of pictures; give pictures")
     if not images.is_dir():
         return as_frames(images, loaded.frame), [images.name]
     with broken_pictures(images, skip_broken) as broken:
@@ -290,11 +308,11 @@ def _check_room(loaded: vbmem.Model, clusters: int) -> None:
     """Raise ValueError if a memory of so many clusters cannot fit this machine, before anything is written."""
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     rows = loaded.memory.rows + 1
-    needed = 4 * clusters * rows * (loaded.memory.code_size + rows)
+    needed = WHILE_WRITTEN * 4 * clusters * rows * (loaded.memory.code_size + rows)
     if needed > has:
         raise ValueError(
-            f"a memory of {clusters} clusters takes {needed / 1e9:.0f} GB, and this machine has {has / 1e9:.0f} GB; "
-            "give fewer --clusters"
+            f"to write a memory of {clusters} clusters takes {needed / 1e9:.0f} GB, and this machine has "
+            f"{has / 1e9:.0f} GB; give fewer --clusters"
         )
 
 
@@ -335,4 +353,4 @@ def _save_sheet(
 
     sheet = labelled(grid(frames, columns, scale=max(1, SHOWN // frames.shape[-1])), rows or [], heads or [])
     save_picture(titled(sheet, title) if title else sheet, path)
-    say(f"{len(frames)} pictures in {path}")
+    say(f"{counted(len(frames), 'pictures')} in {path}")

@@ -53,8 +53,17 @@ def check_outputs(*outputs: Path | None, inputs: tuple[Path | None, ...] = ()) -
 
 def check_png(path: Path | None) -> None:
     """Raise ValueError where a picture, which is a PNG whatever its name, would have a name that says otherwise."""
-    if path is not None and path.suffix.lower() != ".png":
-        raise ValueError(f"{path} would hold a PNG picture; give it a name that ends in .png")
+    _check_name(path, ".png", "a PNG picture")
+
+
+def check_npy(path: Path | None) -> None:
+    """Likewise of numbers, which are left as an .npy file."""
+    _check_name(path, ".npy", "a NumPy array")
+
+
+def _check_name(path: Path | None, suffix: str, what: str) -> None:
+    if path is not None and path.suffix.lower() != suffix:
+        raise ValueError(f"{path} would hold {what}; give it a name that ends in {suffix}")
 
 
 def _is_of(path: Path, given: Path) -> bool:

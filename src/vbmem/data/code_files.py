@@ -118,7 +118,7 @@ def holds_codes(path: Path) -> bool:
     """Whether it is a file of codes, or a directory with such files and without pictures, by their names."""
     if path.is_dir():
         return bool(code_files(path)) and not picture_names(path)
-    return path.suffix.lower() in OPENERS
+    return is_code_name(path)
 
 
 def open_codes(path: Path) -> CodeFiles:
@@ -143,9 +143,14 @@ def open_codes(path: Path) -> CodeFiles:
     return codes
 
 
+def is_code_name(path: Path) -> bool:
+    """Whether a file has the suffix of codes."""
+    return path.suffix.lower() in OPENERS
+
+
 def code_files(directory: Path) -> list[Path]:
     """The files of codes in a directory, by their names."""
-    return sorted(path for path in directory.iterdir() if path.suffix.lower() in OPENERS and path.name[0] != ".")
+    return sorted(path for path in directory.iterdir() if is_code_name(path) and path.name[0] != ".")
 
 
 def _opened(path: Path) -> CodeFile:
@@ -259,7 +264,7 @@ def _check(path: Path, shape: list[int], kind: str, floating: bool) -> torch.dty
     if len(shape) != 2 or not shape[1]:
         raise DataError(f"{path} holds an array of shape {shape}; expected [T, C], a code in every row")
     if not floating:
-        raise DataError(f"{path} holds numbers of type {kind}; expected floating-point numbers")
+        raise DataError(f"{path} holds numbers of type {kind}; expected floating-point numbers, such as float32")
     return torch.float64 if kind in ("F64", "float64") else torch.float32
 
 

@@ -96,6 +96,8 @@ def opened_picture(source: str | os.PathLike[str] | IO[bytes] | Image.Image, nam
         raise
     except FileNotFoundError as error:
         raise DataError(f"there is no picture {name}; check the path") from error
+    except PermissionError as error:
+        raise DataError(f"cannot read {name}: {error.strerror}") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(
             f"{name} has more than {Image.MAX_IMAGE_PIXELS} pixels; shrink it before loading or remove it"
@@ -148,8 +150,31 @@ def _eight_bits(grey: npt.NDArray[np.integer[Any]]) -> Images:
 
 def picture_names(folder: Path) -> list[Path]:
     """Paths relative to `folder` of the files with a picture's suffix, hidden files and folders left out."""
-    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    return sorted(filter(is_picture_name, names))
+    return [name for name in file_names(folder) if is_picture_name(name)]
+
+
+def file_names(folder: Path) -> list[Path]:
+    """Paths relative to `folder` of all files in it and in folders below, also linked ones, but for hidden ones.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+    names, seen = [], {folder.resolve()}
+    for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+        here = Path(place)
+        found = {here / name: (here / name).resolve() for name in folders if not name.startswith(".")}
+        folders.clear()
+        for path in sorted(found, key=Path.is_symlink):  # which may lead to a folder above it, or to one beside it
+            if found[path] not in seen:
+                seen.add(found[path])
+                folders.append(path.name)
+        paths = [here / name for name in files if not name.startswith(".")]
+        names += [path.relative_to(folder) for path in paths if path.is_file() or path.is_symlink()]
+    return sorted(names)
+
+
+def _refuse(error: OSError) -> None:
+    raise OSError(f"cannot list {error.filename}: {error.strerror}") from error
 
 
 def is_picture_name(name: PurePath) -> bool:

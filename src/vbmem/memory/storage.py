@@ -12,6 +12,7 @@ from vbmem.errors import MemoryFileError
 from vbmem.files import (
     EVERYBODY,
     OWNER_ALONE,
+    check_device,
     check_format,
     parse_json,
     read_tensors,
@@ -86,6 +87,7 @@ def read_memory(
     """Memory and state of a memory file, and all its tensors and metadata."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no memory file {path}")
+    check_device(device)
     with reading(path, MemoryFileError, "a memory file", "save it again"):
         tensors, metadata = read_tensors(path, device)
     if metadata.get("format") not in (FORMAT, landed.FORMAT):

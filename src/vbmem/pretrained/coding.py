@@ -69,6 +69,8 @@ class CodingModel(PictureModel):
         return part.expand(count, -1)
 
     def _check(self, memory: WrittenMemory) -> None:
+        if not memory.model:
+            raise ValueError("this memory holds codes that no model made; its own sample, read and score take codes")
         if memory.fingerprint != self.fingerprint and memory.fingerprint != landed_fingerprint(self.network):
             raise ValueError(
                 f"this memory was written by the model {memory.model!r} ({memory.fingerprint}), not by "

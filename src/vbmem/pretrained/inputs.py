@@ -1,5 +1,6 @@
 """Whatever people have as pictures, as frames for a model."""
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from torch import Tensor
 from vbmem.data.decoding import read_folder, read_picture
 from vbmem.errors import DataError
 from vbmem.models import FrameFormat
+
+ROUNDING = 1e-4  # beyond black and white, as filters leave it
 
 Picture: TypeAlias = str | os.PathLike[str] | Image.Image
 Pictures: TypeAlias = Tensor | npt.NDArray[Any] | Picture | Sequence[Picture]
@@ -78,7 +81,9 @@ def _checked(frames: Tensor, frame: FrameFormat) -> Tensor:
         expected = ", ".join(map(str, shape))
         advice = "give files or PIL images to have them resized"
         if tuple(frames.shape[1:]) == (frame.size, frame.size, frame.channels):
-            advice = "move the channels with .permute(0, 3, 1, 2)"
+            advice = "channels come before height and width"
+        elif tuple(frames.shape[1:]) == shape[1:] and frame.channels == 1:
+            advice = "grey pictures have a dimension of one channel, [T, 1, height, width]"
         raise ValueError(f"expected frames of shape [T, {expected}], got {given}; {advice}")
     if not len(frames):
         raise ValueError("no frames were given; expected at least one")
@@ -87,6 +92,9 @@ def _checked(frames: Tensor, frame: FrameFormat) -> Tensor:
     if not frames.is_floating_point():
         raise ValueError(f"frames must be uint8 or floating-point in [0, 1], got {frames.dtype}")
     low, high = float(frames.min()), float(frames.max())
-    if not 0 <= low <= high <= 1:  # also refuses NaN
-        raise ValueError(f"floating-point frames must lie in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
-    return frames
+    if -ROUNDING <= low <= high <= 1 + ROUNDING:
+        return frames if 0 <= low <= high <= 1 else frames.clamp(0, 1)
+    advice = "divide bytes by 255" if high > 2 else "map [-1, 1] by (x + 1) / 2" if low < 0 else "clamp them"
+    if math.isnan(low):
+        raise ValueError("frames hold NaN; mend them or leave those frames out")
+    raise ValueError(f"floating-point frames must lie in [0, 1], got {low:g} to {high:g}; {advice}")

@@ -142,7 +142,7 @@ class Model(CodingModel):
             codes = torch.cat([content, self._own_part(own, count, memory)], dim=-1)
         if painter is not None:
             noise = painter.noise(count, generator)  # the same at every read
-        for _ in track(range(reads), "reading", show=count * reads >= LONG):
+        for _ in track(range(reads), "reading", show=painter is None and count * reads >= LONG):
             shown = self.decode(codes, crisp=False) if painter is None else self._paint(painter, codes, noise, 1)
             seen, _ = self._look_again(memory, shown)
             codes = torch.cat([memory.read(seen.mean, sample=False), codes[:, self.network.content_size :]], dim=-1)

@@ -17,6 +17,7 @@ from vbmem.progress import track
 # 5 MB while it is painted; a GPU would not be busy with fewer.
 PIXELS, PIXELS_ON_GPU = 2**14, 2**18
 LONG = 2048  # frames from which on a call shows how far it is
+LONG_PAINTING = 128  # on a CPU, of which each step in which one is painted counts
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,7 +85,9 @@ class PictureModel(SavedModel):
     def _paint(self, painter: CrispDecoder, codes: Tensor, noise: Tensor, steps: int) -> Tensor:
         """Crisp pictures of codes [N, C], each from its noise: [N, channels, H, W]."""
         painted = []
-        for part, start in zip(codes.split(self._chunk), noise.split(self._chunk), strict=True):
+        parts = [*zip(codes.split(self._chunk), noise.split(self._chunk), strict=True)]
+        enough = LONG_PAINTING if self.device.type == "cpu" else LONG
+        for part, start in track(parts, "painting", show=len(codes) * steps >= enough):
             means = self.network.decode(part).mean if painter.sees_mean else None
             painted.append(painter.paint(part, steps, start, means))
         return torch.cat(painted)
