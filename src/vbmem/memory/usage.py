@@ -78,7 +78,7 @@ class KeptWeights(TensorRecord):
     def check(self, state: MemoryState) -> None:
         """Raise ValueError unless they are those of a memory with this state."""
         *partitions, clusters = state.loc_var.shape
-        frames = self.clusters.shape[-1:]
+        frames = self.clusters.shape[-1:] or (1,)
         shapes = {"clusters": (*partitions, *frames), "weights": (*partitions, *frames, state.rows)}
         for name, shape in shapes.items():
             if tuple(found := getattr(self, name).shape) != shape:
