@@ -5,6 +5,8 @@ import sys
 import warnings
 from contextlib import redirect_stdout, suppress
 from io import StringIO, TextIOWrapper
+from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import vbmem
@@ -120,7 +122,15 @@ def call(name: str, options: list[str]) -> None:
         near = get_close_matches(name, commands)
         advice = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(f"there is no command {name!r}; {advice}`vbmem --help` lists all")
-    tyro.cli(commands[name], prog=f"vbmem {name}", args=options)
+    try:
+        tyro.cli(commands[name], prog=f"vbmem {name}", args=options)
+    except SystemExit as ended:
+        from vbmem.data.decoding import is_picture_name
+
+        given = takewhile(lambda option: not option.startswith("-"), options)
+        if ended.code == 2 and sum(is_picture_name(Path(path)) for path in given) > 1:  # holiday/*.png
+            complain("several pictures are given as the folder that they are in")
+        raise
 
 
 def complete(shell: str) -> None:
