@@ -27,7 +27,7 @@ import vbmem
 from report import emit
 from vbmem import WrittenMemory
 from vbmem.data.loading import load_images
-from vbmem.memory import VariationalMemory
+from vbmem.memory.writing import VariationalMemory
 
 SIZES = [(64, 10, 8), (640, 20, 3)]  # frames, clusters, repetitions
 MORE, ITERATIONS = 50, 40
