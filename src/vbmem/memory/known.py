@@ -11,12 +11,14 @@ from vbmem.memory.blocks import LocalPass
 from vbmem.memory.prefixes import PrefixCounts
 from vbmem.memory.state import MemoryState, Statistics
 from vbmem.memory.streams import Stream
+from vbmem.memory.threads import one_thread
 from vbmem.memory.usage import KeptWeights
 from vbmem.memory.writing import VariationalMemory
 
 FRAMES = 2048  # of a stream whose addresses are held at a time
 
 
+@one_thread()
 def known_of(
     memory: VariationalMemory, state: MemoryState, codes: Tensor
 ) -> tuple[Statistics, PrefixCounts, KeptWeights | None]:

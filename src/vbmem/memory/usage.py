@@ -13,6 +13,7 @@ from vbmem.memory.checks import check_finite
 from vbmem.memory.engine import draw, of_each
 from vbmem.memory.seeding import take
 from vbmem.memory.state import Addresses, MemoryState, Statistics, TensorRecord
+from vbmem.memory.threads import one_thread
 
 MOST_KEPT = 64  # frames of a cluster whose weights are kept
 KERNEL = 0.5  # width of the kernels about them, of that which is best for normal data
@@ -118,6 +119,7 @@ class KeptWeights(TensorRecord):
         return self._frames(first.scatter(-1, order, first) & waits.isfinite())
 
 
+@one_thread()
 def draw_weights(
     clusters: Tensor,
     sums: Statistics,

@@ -25,6 +25,7 @@ from vbmem.memory.starting import Start
 from vbmem.memory.state import Addresses, MemoryState, Statistics
 from vbmem.memory.storage import below, read_memory, write_memory
 from vbmem.memory.streams import Chunks
+from vbmem.memory.threads import one_thread
 from vbmem.memory.usage import KeptWeights, draw_weights
 from vbmem.memory.writing import VariationalMemory
 
@@ -219,6 +220,7 @@ class WrittenMemory:
         return self.empty.log_predictive(self.state, codes, self.choice)
 
     @torch.no_grad()
+    @one_thread()
     def update(self, codes: Tensor, iterations: int = 5, *, keep: float = 1.0) -> Self:
         """With more frames written into it, codes [T, C]; those before are not looked at again.
 
@@ -250,6 +252,7 @@ class WrittenMemory:
         )
 
     @torch.no_grad()
+    @one_thread()
     def forget(self, codes: Tensor) -> Self:
         """Without some of the frames that were written, codes [T, C], as if they never had been.
 
@@ -271,6 +274,7 @@ class WrittenMemory:
         return replace(self, state=state, choice=choice, frames=frames, sums=sums, weights=weights, threshold=None)
 
     @torch.no_grad()
+    @one_thread()
     def merge(self, other: WrittenMemory) -> Self:
         """One memory of two that were written apart, with all clusters of both that hold frames; see `merging`.
 
