@@ -512,7 +512,7 @@ def test_what_goes_wrong_is_said_on_the_page(page: Page, tmp_path: Path) -> None
     expect(field).to_have_value("cifar10-mixture", timeout=PATIENCE)
     field.fill("digits-mixture")
     field.press("Enter")
-    shows(page.locator("#memory"), "4 kB")
+    shows(page.locator("#memory"), "5 kB")
     expect(page.locator("#source input")).to_have_value("digits")
     go(page, "Keep")
     upload(page, "#load", other)
