@@ -138,9 +138,10 @@ DAMAGES: list[tuple[str, Callable[[torch.Tensor], Any], str]] = [
     ("sums: code_square", lambda tensor: tensor[..., :1], "sums.code_square must have the shape"),
     ("weights: weights", with_nan, "weights.weights holds NaN or infinity"),
     ("weights: weights", lambda tensor: tensor[..., :0, :], "weights.weights must have the shape"),
-    ("weights: count", lambda tensor: tensor[..., :1], "weights.count must have the shape"),
-    ("weights: count", lambda tensor: tensor + 0.5, "weights.count must hold whole numbers"),
-    ("weights: count", lambda tensor: tensor + 1000, "weights.count must hold whole numbers"),
+    ("weights: clusters", lambda tensor: tensor.unsqueeze(0), "weights.clusters must have the shape"),
+    ("weights: clusters", lambda tensor: tensor[0], "weights.clusters must have the shape"),
+    ("weights: clusters", lambda tensor: tensor.double(), "weights.clusters must hold whole numbers"),
+    ("weights: clusters", lambda tensor: tensor + 1000, "weights.clusters must hold whole numbers"),
 ]
 
 

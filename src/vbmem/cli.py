@@ -125,11 +125,12 @@ def call(name: str, options: list[str]) -> None:
     try:
         tyro.cli(commands[name], prog=f"vbmem {name}", args=options)
     except SystemExit as ended:
-        from vbmem.data.decoding import is_picture_name
+        given = [*takewhile(lambda option: not option.startswith("-"), options)]
+        if ended.code == 2 and len(given) > 1:
+            from vbmem.data.decoding import is_picture_name
 
-        given = takewhile(lambda option: not option.startswith("-"), options)
-        if ended.code == 2 and sum(is_picture_name(Path(path)) for path in given) > 1:  # holiday/*.png
-            complain("several pictures are given as the folder that they are in")
+            if sum(is_picture_name(Path(path)) for path in given) > 1:  # holiday/*.png
+                complain("several pictures are given as the folder that they are in")
         raise
 
 
