@@ -93,8 +93,8 @@ class VariationalMemory(SteppingMemory):
             without gradients, its frames are walked in blocks that stay in the cache, on a GPU in fused kernels.
         """
         steps = check_size("iterations", self.default_iterations if iterations is None else iterations)
-        check_codes(codes, self.code_size, mask)
         if check_size("starts", starts) > 1:
+            check_codes(codes, self.code_size, mask)
             codes, mask = codes.expand(starts, *codes.shape), None if mask is None else mask.expand(starts, *mask.shape)
         parts, weights, prior, centre = self._enter(codes, mask=mask, start=start)
         training = is_training(codes, prior)
