@@ -469,13 +469,13 @@ def test_a_constant_column_has_the_scale_1(samples):
 
 def test_sizes_may_be_those_of_a_numpy_range():
     X, _ = low_rank(60, size=4)
-    found = GridSearchCV(MemoryMixture(2, tol=0.5), {"n_rows": np.arange(2)}, cv=2, error_score="raise").fit(X)
+    found = GridSearchCV(MemoryMixture(2, tol=0.5, random_state=0), {"n_rows": np.arange(2)}, cv=2, error_score="raise").fit(X)
     assert found.best_params_["n_rows"] in (0, 1)
 
 
 def test_a_warm_start_takes_other_noise_and_another_type():
     X, _ = low_rank(60, size=4)
-    mixture = MemoryMixture(2, 1, warm_start=True, tol=0.5).fit(X.astype(np.float32))
+    mixture = MemoryMixture(2, 1, warm_start=True, tol=0.5, random_state=0).fit(X.astype(np.float32))
     mixture.fit(X, sample_weight=np.ones(60))
     assert torch.as_tensor(mixture.set_params(noise="global").fit(X)._fit.memory.noise_var).ndim == 0
 
@@ -495,4 +495,4 @@ def test_novelties_are_told_by_what_weighs_something():
     assert clone(novelty).fit(X, sample_weight=weights).offset_ == pytest.approx(alone)
     assert clone(novelty).fit(X, sample_weight=1e10 * weights + 1e7).predict(strange).max() == -1
     few = np.repeat([1.0, 0.0], [6, 94])
-    assert np.isfinite(MemoryNovelty(5, 0, tol=0.5).fit(X, sample_weight=few).offset_)
+    assert np.isfinite(MemoryNovelty(5, 0, tol=0.5, random_state=0).fit(X, sample_weight=few).offset_)
