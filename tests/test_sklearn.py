@@ -469,7 +469,9 @@ def test_a_constant_column_has_the_scale_1(samples):
 
 def test_sizes_may_be_those_of_a_numpy_range():
     X, _ = low_rank(60, size=4)
-    found = GridSearchCV(MemoryMixture(2, tol=0.5, random_state=0), {"n_rows": np.arange(2)}, cv=2, error_score="raise").fit(X)
+    found = GridSearchCV(
+        MemoryMixture(2, tol=0.5, random_state=0), {"n_rows": np.arange(2)}, cv=2, error_score="raise"
+    ).fit(X)
     assert found.best_params_["n_rows"] in (0, 1)
 
 
