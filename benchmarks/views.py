@@ -85,8 +85,9 @@ def on_four_pictures(network: EpisodicModel, config: RunConfig, images: ImageSet
     data = replace(config.data, sources_per_episode=EPISODES.sources_per_episode)
     if isinstance(network, MemoryModel):
         change_memory(network, clusters=EPISODES.sources_per_episode)
-    return {"test": evaluate(network, data, images, "test", config.seed)} | {
-        "validation": evaluate(network, data, images, "valid", config.seed)
+    return {
+        "test": evaluate(network, data, images, "test", config.seed),
+        "validation": evaluate(network, data, images, "valid", config.seed),
     }
 
 

@@ -23,7 +23,6 @@ from vbmem.errors import DataError, UncheckedFileWarning, VbmemError
 
 UNREADABLE = {errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT}
 EVERYBODY, OWNER_ALONE = 0o666, 0o600  # who may read a new file, less what the umask forbids
-SCRATCH = (".vbmem-", ".new")  # how the name of a scratch directory begins and ends
 PARTIAL = ".vbmem-*.partial"  # what a process that was killed while writing leaves in a directory
 
 
@@ -65,10 +64,11 @@ def whole_file(path: Path, mode: int = EVERYBODY) -> Iterator[BinaryIO]:
 def scratch_directory(directory: Path) -> Iterator[Path]:
     """A new directory in this one, gone at the end: for files that are to be put into their places all at once."""
     try:
-        with TemporaryDirectory(prefix=SCRATCH[0], suffix=SCRATCH[1], dir=directory) as name:
-            yield Path(name)
+        scratch = TemporaryDirectory(prefix=".vbmem-", suffix=".new", dir=directory)
     except OSError as error:
-        raise OSError(f"cannot write into {directory}: {error.strerror or error}") from error
+        raise OSError(f"cannot write into {directory}: {error.strerror}") from error
+    with scratch as name:
+        yield Path(name)
 
 
 def check_writable(path: Path) -> None:

@@ -81,6 +81,14 @@ def test_a_crisp_picture_is_what_it_was(name):
     )
 
 
+@pytest.mark.parametrize(("frames", "kilobytes"), [(64, 116), (3000, 134)], ids=["few", "many"])
+def test_a_memory_has_the_size_that_the_documents_give(frames, kilobytes):
+    memory = vbmem.load("cifar10-mixture").memory
+    codes = 2 * torch.randn(frames, 200, generator=torch.Generator().manual_seed(0))
+    written = vbmem.WrittenMemory.write(memory, codes, generator=torch.Generator().manual_seed(0))
+    assert round(written.nbytes / 1024) == kilobytes
+
+
 def test_cards_say_which_models_paint_crisp_pictures():
     for name in GOLDEN:
         card = (Path(vbmem.__file__).parent / "weights" / name / "README.md").read_text()
@@ -89,6 +97,18 @@ def test_cards_say_which_models_paint_crisp_pictures():
 
 def test_a_name_may_be_a_path():
     assert vbmem.load(Path("cifar10-mixture")).fingerprint == GOLDEN["cifar10-mixture"][2]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_told(tmp_path):
+    model = vbmem.load("digits-mixture")
+    model.write(torch.zeros(3, 1, 8, 8)).save(tmp_path / "a.memory")
+    for load in (
+        lambda: vbmem.load("digits-mixture", "cuda"),
+        lambda: vbmem.WrittenMemory.load(tmp_path / "a.memory", "cuda"),
+    ):
+        with pytest.raises(ValueError, match="there is no CUDA device here to load onto"):
+            load()
 
 
 def test_using_a_shipped_model_loads_nothing_of_training():

@@ -88,7 +88,7 @@ class ShardedStream(Stream):
             names = " and ".join(f"{dtype} on {device}" for dtype, device in found)
             raise ValueError(f"all chunks must be alike, but processes of the group have {names}")
         [(dtype, device)] = found
-        self._take_first(means[counts.nonzero()[0]].to(_device(device), dtype))
+        self.first = means[counts.nonzero()[0]].to(_device(device), dtype)
 
     def __iter__(self) -> Iterator[Tensor]:
         """One fresh pass over the chunks of this process."""

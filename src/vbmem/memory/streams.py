@@ -51,8 +51,7 @@ class Stream:
         first = next(self._pass(), None)
         if first is None:
             raise ValueError(NO_CHUNKS)
-        self.mine = self._checked(first)
-        self._take_first(self.mine)
+        self.mine = self.first = self._checked(first)
 
     def __iter__(self) -> Iterator[Tensor]:
         """One fresh pass."""
@@ -62,20 +61,17 @@ class Stream:
         """From now on give float64."""
         self.first = self.first.double()
 
-    def _take_first(self, chunk: Tensor) -> None:
-        """What all chunks are like."""
-        self.first, self._dtype = chunk, chunk.dtype
-
     def _chunks(self) -> Iterator[Tensor]:
         """One fresh pass, as they come."""
         if isinstance(self.chunks, CheckedChunks):
             yield from self.chunks
             return
+        assert self.mine is not None  # a process without chunks makes no pass
         empty = True
         for chunk in map(self._checked, self._pass()):
-            if (chunk.dtype, chunk.device) != (self._dtype, self.first.device):
+            if (chunk.dtype, chunk.device) != (self.mine.dtype, self.mine.device):
                 raise ValueError(
-                    f"all chunks must be alike: the first is {self._dtype} on {self.first.device}, "
+                    f"all chunks must be alike: the first is {self.mine.dtype} on {self.mine.device}, "
                     f"a later one {chunk.dtype} on {chunk.device}"
                 )
             empty = False

@@ -49,7 +49,8 @@ class KeptWeights(TensorRecord):
 
     def without(self, gone: KeptWeights, clusters: int) -> KeptWeights:
         """None of those of so many clusters that some frames left: which are whose is not known."""
-        return self._where(self._of_each(gone.counts(clusters)) == 0)
+        stays = self._of_each(gone.counts(clusters)) == 0
+        return replace(self, clusters=self.clusters.where(stays, UNKNOWN))._known()
 
     def joined(self, other: KeptWeights) -> KeptWeights:
         """Those of both."""
@@ -58,7 +59,7 @@ class KeptWeights(TensorRecord):
     def renamed(self, names: Tensor) -> KeptWeights:
         """With cluster h called names[h], int64 [.., H]; -1 for one that is gone."""
         named = self._of_each(names).where(self.clusters != UNKNOWN, UNKNOWN)
-        return replace(self, clusters=named)._where(named >= 0)
+        return replace(self, clusters=named)._known()
 
     def counts(self, clusters: int) -> Tensor:
         """How many there are in each of so many clusters, [.., H]."""
@@ -97,11 +98,10 @@ class KeptWeights(TensorRecord):
         """What the cluster of every frame has, [.., H] -> [.., N]; of any where it is unknown."""
         return of_each(per_cluster, self.clusters.clamp_min(0))
 
-    def _where(self, stays: Tensor) -> KeptWeights:
-        """Those that stay in their cluster, [.., N]; a frame that is known in none any more is left out."""
-        stays = stays & (self.clusters != UNKNOWN)
-        left = KeptWeights(self.weights.where(stays.unsqueeze(-1), 0.0), self.clusters.where(stays, UNKNOWN))
-        return left._frames(stays)
+    def _known(self) -> KeptWeights:
+        """No weights where the cluster is unknown, nor frames of which all are."""
+        known = self.clusters != UNKNOWN
+        return replace(self, weights=self.weights.where(known.unsqueeze(-1), 0.0))._frames(known)
 
     def _frames(self, chosen: Tensor) -> KeptWeights:
         """Those chosen in any partition, [.., N]."""

@@ -18,6 +18,7 @@ from vbmem.checksums import check_checksum
 from vbmem.data.settings import DataConfig
 from vbmem.errors import MemoryFileError, ModelError
 from vbmem.files import (
+    check_device,
     check_format,
     parse_json,
     read_tensors,
@@ -101,7 +102,9 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
 
     Raises:
         ModelError: where the directory holds no model that can be built here, or not its weights.
+        ValueError: there is no such device here.
     """
+    check_device(device)
     values, weights = read_settings(directory), read_weights(directory)
     painter_weights = {} if values.get("decoder") is None else _read(directory, DECODER)
     with torch.device("meta"):  # where tensors have shapes and take no memory: the settings may ask for anything
