@@ -56,12 +56,6 @@ def test_every_preset_shows_its_options(preset, run):
     assert unexplained(out) == []
 
 
-def test_several_pictures_are_given_as_a_folder(run):
-    code, _, err = run("write", "a.png", "b.png", "c.jpg", "-o", "x.memory")
-    assert code == 2
-    assert "vbmem: several pictures are given as the folder that they are in" in err
-
-
 def test_a_command_is_one_decorated_function(run, monkeypatch):
     monkeypatch.setitem(command_groups()["See"], "hello", None)  # taken away again after the test
 

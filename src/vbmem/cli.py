@@ -5,8 +5,6 @@ import sys
 import warnings
 from contextlib import redirect_stdout, suppress
 from io import StringIO, TextIOWrapper
-from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import vbmem
@@ -122,16 +120,7 @@ def call(name: str, options: list[str]) -> None:
         near = get_close_matches(name, commands)
         advice = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(f"there is no command {name!r}; {advice}`vbmem --help` lists all")
-    try:
-        tyro.cli(commands[name], prog=f"vbmem {name}", args=options)
-    except SystemExit as ended:
-        given = [*takewhile(lambda option: not option.startswith("-"), options)]
-        if ended.code == 2 and len(given) > 1:
-            from vbmem.data.decoding import is_picture_name
-
-            if sum(is_picture_name(Path(path)) for path in given) > 1:  # holiday/*.png
-                complain("several pictures are given as the folder that they are in")
-        raise
+    tyro.cli(commands[name], prog=f"vbmem {name}", args=options)
 
 
 def complete(shell: str) -> None:

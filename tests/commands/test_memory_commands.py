@@ -114,6 +114,36 @@ def test_write_takes_a_single_picture(pictures, tmp_path, capsys):
     assert "wrote 1 picture into" in capsys.readouterr().out
 
 
+def test_pictures_may_be_given_one_by_one(pictures, memory, tmp_path, capsys):
+    one_by_one = [pictures / "01.png", pictures / "more" / "00.png", pictures / "02.png"]
+    run("write", *one_by_one, "-o", tmp_path / "my.memory")
+    written = vbmem.WrittenMemory.load(tmp_path / "my.memory")
+    expected = vbmem.load("cifar10-mixture").write(one_by_one, generator=seeded())
+    assert torch.equal(written.state.row_mean, expected.state.row_mean)
+    capsys.readouterr()
+    run("score", memory, *one_by_one, "--json")
+    assert {row["file"] for row in json.loads(capsys.readouterr().out)} == {str(path) for path in one_by_one}
+    run("read", memory, *one_by_one, "--steps", 1, "-o", tmp_path / "read.png")
+    assert words(tmp_path / "read.png", 2, 3)[1] == TITLE
+    with pytest.raises(ValueError, match=r"01\.png is read by this command"):
+        run("score", memory, *one_by_one, "--csv", one_by_one[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "no pictures were given; give the folder they are in, or the pictures one by one"),
+        (["01.png", "more"], "more is given among others, which must all be pictures"),
+        (["01.png", "codes.npy"], r"codes\.npy is given among others, which must all be pictures"),
+        (["01.png", "99.png"], r"there is no picture .*99\.png"),
+    ],
+)
+def test_what_cannot_be_given_one_by_one_is_refused(pictures, tmp_path, given, message):
+    with pytest.raises((ValueError, DataError), match=message):
+        run("write", *(pictures / name for name in given), "-o", tmp_path / "my.memory")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -304,6 +334,18 @@ def test_broken_pictures_can_be_left_out_and_are_counted(some_broken, memory, tm
     assert {row["file"] for row in json.loads(capsys.readouterr().out)} == {"01.png", "02.png"}
     run("read", memory, some_broken, "--skip-broken", "--steps", 1, "-o", tmp_path / "read.png")
     assert words(tmp_path / "read.png", 2, 2)[1] == TITLE
+
+
+def test_broken_pictures_given_one_by_one_can_be_left_out(some_broken, tmp_path, capsys):
+    given = [some_broken / name for name in ("00.png", "01.png", "02.png")]
+    with pytest.raises(DataError, match=r"00\.png cannot be read as a picture .*, or add --skip-broken$"):
+        run("write", *given, "-o", tmp_path / "a.memory")
+    run("write", *given, "-o", tmp_path / "a.memory", "--skip-broken")
+    out, err = capsys.readouterr()
+    assert "wrote 2 pictures" in out
+    assert err.endswith(f"vbmem: left out 1 of 3 pictures that cannot be read: {given[0]}\n")
+    with pytest.raises(DataError, match="none of the pictures can be read"):
+        run("write", given[0], given[0], "-o", tmp_path / "b.memory", "--skip-broken")
 
 
 def test_a_folder_of_nothing_but_broken_pictures_is_refused(some_broken, tmp_path):

@@ -32,7 +32,9 @@ from vbmem.tables import counted, file_size
 if TYPE_CHECKING:
     import torch
 
-Images = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+Images = Annotated[
+    tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER|PICTURES", help_behavior_hint="")
+]
 MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY")]
 Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
@@ -62,7 +64,7 @@ def write(
     write of codes has come is kept beside the memory file: if it is cut short, the same command goes on from there.
 
     Args:
-        images: the folder, or a single picture; or codes, embeddings of any kind: an .npy, .safetensors or .parquet
+        images: the folder, or pictures one by one; or codes, embeddings of any kind: an .npy, .safetensors or .parquet
             file with a code in every row, or a directory of such files.
         out: the memory file to leave.
         model: what encodes the pictures: a name that `vbmem models` lists, the directory of a model or a training run,
@@ -76,19 +78,21 @@ def write(
     from vbmem.data.code_files import OPENERS, code_files, holds_codes
     from vbmem.pretrained.timing import timed_write
 
-    check_outputs(out, inputs=(images,))
-    if holds_codes(images):
-        from vbmem.commands.code_files import write_codes
+    check_outputs(out, inputs=images)
+    if source := _given_alone(images):
+        if holds_codes(source):
+            from vbmem.commands.code_files import write_codes
 
-        if model != DEFAULT_MODEL:
-            raise ValueError(f"{images} holds codes, which no model encodes; leave out --model")
-        return write_codes(images, out, clusters, start, json, seed)
-    if images.suffix.lower() in TABLES and images.is_file():
-        raise ValueError(
-            f"{images} is no picture, and codes are read from {', '.join(OPENERS)}; save it as one of these"
-        )
-    if images.is_dir() and (codes := code_files(images)):
-        warn(f"{images} holds pictures, which are written, and {counted(len(codes), 'files')} of codes, which are not")
+            if model != DEFAULT_MODEL:
+                raise ValueError(f"{source} holds codes, which no model encodes; leave out --model")
+            return write_codes(source, out, clusters, start, json, seed)
+        if source.suffix.lower() in TABLES and source.is_file():
+            raise ValueError(
+                f"{source} is no picture, and codes are read from {', '.join(OPENERS)}; save it as one of these"
+            )
+        if source.is_dir() and (codes := code_files(source)):
+            its = f"{counted(len(codes), 'files')} of codes, which are not"
+            warn(f"{source} holds pictures, which are written, and {its}")
     generator, loaded = seeded(seed), vbmem.load(model)
     if clusters is not None:
         _check_room(loaded, clusters)
@@ -190,7 +194,7 @@ def read(
 
     Args:
         memory: the file that `vbmem write` left.
-        images: a folder of pictures, or a single one.
+        images: a folder of pictures, or pictures one by one.
         out: a PNG with a row for every picture, under its name: as it was, then every step.
         steps: how many times in a row each picture is read.
         means: take the means of memory and codes instead of samples, which recalls damaged pictures best.
@@ -205,7 +209,7 @@ def read(
 
     from vbmem.pretrained.inputs import to_unit
 
-    check_outputs(out, inputs=(memory, images))
+    check_outputs(out, inputs=(memory, *images))
     check_png(out)
     generator, (loaded, written) = seeded(seed), _open(memory, model)
     found, names = _frames(images, loaded, skip_broken)
@@ -235,7 +239,7 @@ def score(
 
     Args:
         memory: the file that `vbmem write` left.
-        images: a folder of pictures, or a single one; codes, as `vbmem write` takes them, for a memory of codes.
+        images: a folder of pictures, or pictures one by one; codes, as `vbmem write` takes them, for a memory of codes.
         csv: also write file names, scores and verdicts here.
         out: also write the scores here, an .npy file, in the order of the pictures' names or of the codes' rows.
         json: print JSON instead of a table.
@@ -243,11 +247,14 @@ def score(
     """
     from vbmem.commands.code_files import score_codes
 
-    check_outputs(csv, out, inputs=(memory, images))
+    check_outputs(csv, out, inputs=(memory, *images))
     check_npy(out)
     written = vbmem.WrittenMemory.load(memory)
     if not written.model:
-        return score_codes(written, images, csv, out, json)
+        source = _given_alone(images)
+        if source is None:
+            raise ValueError(f"{memory} is a memory of codes; give a file or a directory of them")
+        return score_codes(written, source, csv, out, json)
     loaded = _writer_of(written, memory, model)
     frames, names = _frames(images, loaded, skip_broken)
     found, threshold = loaded.score(written, frames), loaded.threshold(written)
@@ -289,19 +296,40 @@ def _writer_of(memory: vbmem.WrittenMemory, path: Path, model: str | None) -> vb
     return vbmem.load(model or memory.model)
 
 
-def _frames(images: Path, loaded: vbmem.Model, skip_broken: bool) -> tuple[torch.Tensor, list[str]]:
-    """The pictures of a folder, or a single one, as frames for a model, and their names."""
+def _given_alone(images: tuple[Path, ...]) -> Path | None:
+    """The folder or file, where it is the only one; several must be pictures, one by one."""
+    from vbmem.data.code_files import is_code_name
+
+    if not images:
+        raise ValueError("no pictures were given; give the folder they are in, or the pictures one by one")
+    if len(images) == 1:
+        return images[0]
+    for path in images:
+        if path.is_dir() or is_code_name(path):
+            raise ValueError(
+                f"{path} is given among others, which must all be pictures; give a folder, or codes, alone"
+            )
+    return None
+
+
+def _frames(images: tuple[Path, ...], loaded: vbmem.Model, skip_broken: bool) -> tuple[torch.Tensor, list[str]]:
+    """The pictures of a folder, or those given one by one, as frames for a model, and their names."""
     from vbmem.data.code_files import holds_codes
     from vbmem.data.decoding import picture_names
     from vbmem.pretrained.inputs import as_frames
 
-    if holds_codes(images):
-        raise ValueError(f"{images} holds codes, and the memory is one of pictures; give pictures")
-    if not images.is_dir():
-        return as_frames(images, loaded.frame), [images.name]
-    with broken_pictures(images, skip_broken) as broken:
-        frames = as_frames(images, loaded.frame, broken)
-    return frames, [str(name) for name in picture_names(images) if name not in (broken or ())]
+    source = _given_alone(images)
+    if source is None:
+        with broken_pictures(images, skip_broken) as broken:
+            frames = as_frames(images, loaded.frame, broken)
+        return frames, [str(path) for path in images if path not in (broken or ())]
+    if holds_codes(source):
+        raise ValueError(f"{source} holds codes, and the memory is one of pictures; give pictures")
+    if not source.is_dir():
+        return as_frames(source, loaded.frame), [source.name]
+    with broken_pictures(source, skip_broken) as broken:
+        frames = as_frames(source, loaded.frame, broken)
+    return frames, [str(name) for name in picture_names(source) if name not in (broken or ())]
 
 
 def _check_room(loaded: vbmem.Model, clusters: int) -> None:

@@ -2,11 +2,11 @@
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,15 @@ from vbmem.data.image_set import Images, ImageSet
 from vbmem.errors import DataError
 from vbmem.progress import track
 
+Picture: TypeAlias = str | os.PathLike[str] | Image.Image  # a file, or one that is open
+
 # What Pillow registers but cannot decode, or decodes by running another program (EPS by Ghostscript).
 NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}
 
 LARGEST_SIDE = 4096  # pixels of a picture after resizing; a model of larger ones fits no machine
 
 
-def read_picture(source: str | os.PathLike[str] | Image.Image, size: int, channels: int = 3) -> Images:
+def read_picture(source: Picture, size: int, channels: int = 3) -> Images:
     """The picture's central square as uint8 [size, size, channels]; 3 channels are RGB, 1 is grey.
 
     EXIF orientation is applied, 16-bit pictures are scaled to 8 bits, and transparency is laid on white.
@@ -63,14 +65,8 @@ def read_folder(
     names = picture_names(folder)
     if not names:
         raise DataError(f"the folder {folder} holds no pictures; put PNG, JPEG or other picture files into it")
-    read = {}
-    for name in track(names, "reading pictures", progress):
-        try:
-            read[name] = read_picture(folder / name, size, channels)
-        except DataError:
-            if broken is None:
-                raise
-            broken.append(name)
+    named = ((name, folder / name) for name in track(names, "reading pictures", progress))
+    read = dict(readable(named, size, channels, broken))
     if not read:
         raise DataError(f"none of the {len(names)} pictures in {folder} can be read; replace them with intact ones")
     names, pictures = list(read), list(read.values())
@@ -80,8 +76,24 @@ def read_folder(
     return ImageSet(folder.resolve().name, np.stack(pictures), labels)
 
 
+def readable(
+    named: Iterable[tuple[Any, Picture]], size: int, channels: int, broken: list[Any] | None
+) -> Iterator[tuple[Any, Images]]:
+    """Names and pixels [size, size, channels] of the pictures that can be read; the names of others are added to
+    `broken`, and without such a list each is a DataError."""
+    for name, picture in named:
+        try:
+            pixels = read_picture(picture, size, channels)
+        except DataError:
+            if broken is None:
+                raise
+            broken.append(name)
+        else:
+            yield name, pixels
+
+
 @contextmanager
-def opened_picture(source: str | os.PathLike[str] | IO[bytes] | Image.Image, name: str) -> Iterator[Image.Image]:
+def opened_picture(source: Picture | IO[bytes], name: str) -> Iterator[Image.Image]:
     """The picture opened by Pillow; what goes wrong with it inside the block is a DataError that names it."""
     try:
         if isinstance(source, Image.Image):

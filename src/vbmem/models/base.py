@@ -110,10 +110,9 @@ class EpisodicModel(Trainable):
         return CodePosterior(torch.lerp(posterior.mean, expected, self.refinement), posterior.var)
 
     def place_on(self, device: torch.device) -> Self:
-        """Move to a device, as it is trained and used there: on CUDA channels last, networks in their own precision."""
-        self.to(device)
+        """Move to a device, as it is trained and used there: channels last, on CUDA networks in their own precision."""
+        self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if device.type == "cuda":
-            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             torch.backends.cudnn.benchmark = True  # shapes never change
             if self.config.precision == "bfloat16":
                 self.network_dtype = torch.bfloat16

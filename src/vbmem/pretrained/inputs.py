@@ -12,13 +12,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vbmem.data.decoding import read_folder, read_picture
+from vbmem.data.decoding import Picture, read_folder, readable
 from vbmem.errors import DataError
 from vbmem.models import FrameFormat
 
 ROUNDING = 1e-4  # beyond black and white, as filters leave it
 
-Picture: TypeAlias = str | os.PathLike[str] | Image.Image
 Pictures: TypeAlias = Tensor | npt.NDArray[Any] | Picture | Sequence[Picture]
 
 
@@ -29,8 +28,8 @@ def as_frames(images: Pictures, frame: FrameFormat, broken: list[Path] | None = 
         images: a tensor or array [T, channels, H, W] (or one frame without T), uint8 or float in [0, 1]; a folder;
             a picture or a list of pictures, each a file or a PIL image.
         frame: what frames of the model look like.
-        broken: a list for the names of pictures in a folder that cannot be read and are left out; without one, such a
-            picture is an error.
+        broken: a list for the pictures that cannot be read and are left out, those of a folder by their names in it;
+            without one, such a picture is an error.
     """
     if isinstance(images, np.ndarray):
         if images.dtype.kind not in "biuf":
@@ -41,7 +40,11 @@ def as_frames(images: Pictures, frame: FrameFormat, broken: list[Path] | None = 
     if isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
         pixels = read_folder(Path(images), frame.size, progress=True, channels=frame.channels, broken=broken).x_train
     else:
-        pixels = np.stack([read_picture(picture, frame.size, frame.channels) for picture in _listed(images)])
+        named = ((picture, picture) for picture in _listed(images))
+        read = [picture for _, picture in readable(named, frame.size, frame.channels, broken)]
+        if not read:
+            raise DataError("none of the pictures can be read; replace them with intact ones")
+        pixels = np.stack(read)
     return torch.from_numpy(pixels).movedim(-1, 1)
 
 

@@ -133,7 +133,6 @@ def few_shot(
     bounds: dict[str, dict[str, dict[str, Tensor]]] = {}
     classified: Json = {}
     for name, model in loaded.items():
-        model.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         source = _source(model, images, split, binarise, seed)
         bounds[name] = {
             kind: character_bounds(model.network, source, characters, size, seed, mixed)
