@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vbmem.models.base import EpisodicModel
 from vbmem.models.settings import MemoryConfig, StatisticianConfig, VAEConfig
 from vbmem.models.statistician import NeuralStatistician
-from vbmem.nets import FrameFormat
+from vbmem.nets import CodeHead, FrameFormat
 from vbmem.nets.pixels import STD_FLOOR, GaussianPixels
 from vbmem.nets.registry import Networks, build_networks, register
 
@@ -122,25 +122,31 @@ def _of_pictures(numbers: Tensor) -> Tensor:
     return numbers[:, None, None, None]
 
 
-class PosedVAE(VAEConfig):
-    kind: ClassVar[str] = "posed-vae"
+class ViewsVAE(VAEConfig):
+    kind: ClassVar[str] = "views-vae"
 
     def build(self, frame: FrameFormat) -> EpisodicModel:
-        return with_pose_passed(super().build(frame))
+        return made_ready(super().build(frame))
 
 
-class PosedStatistician(StatisticianConfig):
-    kind: ClassVar[str] = "posed-statistician"
-
-    def build(self, frame: FrameFormat) -> EpisodicModel:
-        return with_pose_passed(super().build(frame))
-
-
-class PosedMemory(MemoryConfig):
-    kind: ClassVar[str] = "posed-memory"
+class ViewsStatistician(StatisticianConfig):
+    kind: ClassVar[str] = "views-statistician"
 
     def build(self, frame: FrameFormat) -> EpisodicModel:
-        return with_pose_passed(super().build(frame))
+        return made_ready(super().build(frame))
+
+
+class ViewsMemory(MemoryConfig):
+    kind: ClassVar[str] = "views-memory"
+
+    def build(self, frame: FrameFormat) -> EpisodicModel:
+        return made_ready(super().build(frame))
+
+
+def made_ready(model: EpisodicModel) -> EpisodicModel:
+    """Networks in bfloat16 also on a CPU, which takes two thirds of the time there; the pose passed if there is one."""
+    model.network_dtype = torch.bfloat16
+    return with_pose_passed(model) if model.config.style == POSED else model
 
 
 @torch.no_grad()
@@ -148,11 +154,12 @@ def with_pose_passed(model: EpisodicModel) -> EpisodicModel:
     """Let the head of q(z | x) begin with the pose of an embedding as the mean of a code's last numbers: with swish,
     act(p) - act(-p) = p. Else it takes a thousand steps to find out."""
     code_size = model.config.code_size
-    head = model.code_head if isinstance(model, NeuralStatistician) else model.head
-    first, last = head.layers[0], head.layers[-1]
+    head = model.code_head if isinstance(model, NeuralStatistician) else model.get_submodule("head")
+    assert isinstance(head, CodeHead)
+    first, last = (head.layers[place].get_parameter("weight") for place in (0, -1))
     pose = torch.eye(POSE_SIZE)
-    first.weight[: 2 * POSE_SIZE] = 0
-    first.weight[: 2 * POSE_SIZE, 2 * code_size - POSE_SIZE : 2 * code_size] = torch.cat([pose, -pose])
-    last.weight[code_size - POSE_SIZE : code_size] = 0
-    last.weight[code_size - POSE_SIZE : code_size, : 2 * POSE_SIZE] = torch.cat([pose, -pose], dim=1)
+    first[: 2 * POSE_SIZE] = 0
+    first[: 2 * POSE_SIZE, 2 * code_size - POSE_SIZE : 2 * code_size] = torch.cat([pose, -pose])
+    last[code_size - POSE_SIZE : code_size] = 0
+    last[code_size - POSE_SIZE : code_size, : 2 * POSE_SIZE] = torch.cat([pose, -pose], dim=1)
     return model

@@ -1,6 +1,7 @@
 """Does a memory pay on views of a few pictures, where networks are told what a view is?
 
     python benchmarks/views.py RUNS_DIRECTORY --data-dir DIRECTORY [--seeds 5] [--jobs 8] [--out FILE.json]
+    OMP_NUM_THREADS=1 python benchmarks/views.py .. --filters 16 --batch-size 4 --jobs 2  # on two CPU cores
 
 The directory holds CIFAR-10. An episode shows four pictures in sixteen ways each: shifted, mirrored, lit anew. A memory
 could say once what the sixteen have in common; with plain networks it does not pay (docs/when.md), since these have no
@@ -24,13 +25,13 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from posed import PLAIN, POSED, PosedMemory, PosedStatistician, PosedVAE
+from posed import PLAIN, POSED, ViewsMemory, ViewsStatistician, ViewsVAE
 from report import emit
 from vbmem.data.image_set import ImageSet
 from vbmem.data.settings import DataConfig
 from vbmem.models.base import EpisodicModel
 from vbmem.models.memory_model import MemoryModel
-from vbmem.models.settings import MemoryConfig, ModelConfig, VAEConfig
+from vbmem.models.settings import MemoryConfig, ModelConfig
 from vbmem.paper.training import Json, Run, as_text, mean_and_spread, train_all
 from vbmem.tables import table
 from vbmem.train.evaluation import change_memory, evaluate
@@ -38,7 +39,7 @@ from vbmem.train.settings import RunConfig, Stage
 
 EPISODES = DataConfig("cifar10", episodes="views", augment=("mirror",))
 PICTURES = 16  # in an episode of training, and clusters of a memory
-STEPS_PER_EPOCH = 43
+TRAINING_PICTURES = 45_000
 WARM_UP = 5 / 6  # of all steps
 MEMORY: dict[str, Any] = {
     "clusters": PICTURES,
@@ -50,12 +51,12 @@ MEMORY: dict[str, Any] = {
     "gradient_iterations": 2,
 }
 MODELS: dict[str, ModelConfig] = {
-    "vae": VAEConfig(style="batch-swish-up-first"),
-    "vae-linear": VAEConfig(style=PLAIN),
-    "vae-posed": PosedVAE(style=POSED),
-    "statistician-posed": PosedStatistician(context_size=256, style=POSED),
-    "memory-linear": MemoryConfig(rows=2, own_size=100, style=PLAIN, **MEMORY),
-    "memory-posed": PosedMemory(rows=0, own_size=16, style=POSED, **MEMORY),
+    "vae": ViewsVAE(style="batch-swish-up-first"),
+    "vae-linear": ViewsVAE(style=PLAIN),
+    "vae-posed": ViewsVAE(style=POSED),
+    "statistician-posed": ViewsStatistician(context_size=256, style=POSED),
+    "memory-linear": ViewsMemory(rows=2, own_size=100, style=PLAIN, **MEMORY),
+    "memory-posed": ViewsMemory(rows=0, own_size=16, style=POSED, **MEMORY),
 }
 WARMED = "-warmed-up"
 VAES = [name + end for name, end in itertools.product(("vae", "vae-linear", "vae-posed"), ("", WARMED))]
@@ -63,17 +64,20 @@ ALL = (*VAES, "statistician-posed", "memory-linear", "memory-posed")
 console = Console(width=110)
 
 
-def run_of(name: str, seed: int, epochs: int, filters: int, image_size: int | None) -> RunConfig:
-    """A slow start, then twice the usual rate, as in table 1."""
+def run_of(name: str, seed: int, filters: int, batch_size: int, steps: int, image_size: int | None) -> RunConfig:
+    """A gentle start, then a cosine, in whole epochs of about so many steps."""
     model = replace(MODELS[name.removesuffix(WARMED)], filters=filters)
     remembers = isinstance(model, MemoryConfig)
     pictures = PICTURES if remembers else EPISODES.episode_length
-    slow = min(8, epochs // 2)
+    steps_an_epoch = TRAINING_PICTURES // (batch_size * EPISODES.episode_length)
+    epochs = max(2, round(steps / steps_an_epoch))
+    slow = max(1, round(epochs / 9))
     return RunConfig(
-        replace(EPISODES, image_size=image_size, sources_per_episode=pictures),
+        replace(EPISODES, image_size=image_size, batch_size=batch_size, sources_per_episode=pictures),
         model,
-        (Stage(slow, 3e-4), Stage(epochs - slow, 2e-3)),
-        warm_up=round(WARM_UP * epochs * STEPS_PER_EPOCH) if remembers or name.endswith(WARMED) else 0,
+        (Stage(slow, 3e-4), Stage(epochs - slow, 1e-3)),
+        schedule="cosine",
+        warm_up=round(WARM_UP * epochs * steps_an_epoch) if remembers or name.endswith(WARMED) else 0,
         averaging=0.998,
         patience=epochs,  # at equal steps
         seed=seed,
@@ -142,15 +146,16 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--models", nargs="+", choices=ALL, default=ALL)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=70)
+    parser.add_argument("--steps", type=int, default=3010)
     parser.add_argument("--filters", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--image-size", type=int, help="of smaller pictures, by default 32")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
-    sizes = {name: getattr(options, name) for name in ("epochs", "filters", "image_size")}
+    sizes = {name: getattr(options, name) for name in ("filters", "batch_size", "steps", "image_size")}
     runs = {
         Run(name, seed): run_of(name, seed, **sizes)
         for seed, name in itertools.product(range(options.seeds), options.models)
