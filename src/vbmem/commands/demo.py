@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from vbmem.commands import command
-from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
+from vbmem.commands.given_pictures import SkipBroken, broken_pictures
 from vbmem.commands.output import check_outputs, console
 
 

@@ -13,7 +13,7 @@ import tyro
 import vbmem
 from vbmem import pretrained
 from vbmem.commands import command
-from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
+from vbmem.commands.given_pictures import GivenPictures, SkipBroken, given_alone, given_frames
 from vbmem.commands.output import (
     check_npy,
     check_outputs,
@@ -32,9 +32,6 @@ from vbmem.tables import counted, file_size
 if TYPE_CHECKING:
     import torch
 
-Images = Annotated[
-    tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER|PICTURES", help_behavior_hint="")
-]
 MemoryFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MEMORY")]
 Out = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
@@ -49,7 +46,7 @@ LARGEST_SHEET = 2**27  # pixels; viewers refuse pictures that are much larger
 
 @command("Your data")
 def write(
-    images: Images,
+    images: GivenPictures,
     out: Out,
     model: str = DEFAULT_MODEL,
     clusters: int | None = None,
@@ -79,7 +76,7 @@ def write(
     from vbmem.pretrained.timing import timed_write
 
     check_outputs(out, inputs=images)
-    if source := _given_alone(images):
+    if source := given_alone(images):
         if holds_codes(source):
             from vbmem.commands.code_files import write_codes
 
@@ -97,7 +94,7 @@ def write(
     if clusters is not None:
         _check_room(loaded, clusters)
         loaded = loaded.resize(clusters=clusters)
-    frames, _ = _frames(images, loaded, skip_broken)
+    frames, _ = given_frames(images, loaded, skip_broken)
     memory, _, times = timed_write(loaded, frames, generator, start)
     memory.save(out)
     if json:
@@ -178,7 +175,7 @@ def generate(
 @command("Your data")
 def read(
     memory: MemoryFile,
-    images: Images,
+    images: GivenPictures,
     out: Out = Path("read.png"),
     steps: int = 2,
     skip_broken: SkipBroken = False,
@@ -212,7 +209,7 @@ def read(
     check_outputs(out, inputs=(memory, *images))
     check_png(out)
     generator, (loaded, written) = seeded(seed), _open(memory, model)
-    found, names = _frames(images, loaded, skip_broken)
+    found, names = given_frames(images, loaded, skip_broken)
     frames = to_unit(found, loaded.frame)
     _check_sheet(len(frames) * (1 + steps), loaded.frame.size, "--steps")
     shown = _shown(means, sample_pixels, mean_pictures, paint_steps)
@@ -225,7 +222,7 @@ def read(
 @command("Your data")
 def score(
     memory: MemoryFile,
-    images: Images,
+    images: GivenPictures,
     csv: Path | None = None,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
     json: bool = False,
@@ -251,12 +248,12 @@ def score(
     check_npy(out)
     written = vbmem.WrittenMemory.load(memory)
     if not written.model:
-        source = _given_alone(images)
+        source = given_alone(images)
         if source is None:
             raise ValueError(f"{memory} is a memory of codes; give a file or a directory of them")
         return score_codes(written, source, csv, out, json)
     loaded = _writer_of(written, memory, model)
-    frames, names = _frames(images, loaded, skip_broken)
+    frames, names = given_frames(images, loaded, skip_broken)
     found, threshold = loaded.score(written, frames), loaded.threshold(written)
     scores = found.tolist()
     if not all(map(math.isfinite, scores)):
@@ -294,42 +291,6 @@ def _writer_of(memory: vbmem.WrittenMemory, path: Path, model: str | None) -> vb
         its = memory.model if memory.model.startswith(HUB) else "DIRECTORY"
         raise ValueError(f"{path} was written by {memory.model!r}, which vbmem does not have; give --model {its}")
     return vbmem.load(model or memory.model)
-
-
-def _given_alone(images: tuple[Path, ...]) -> Path | None:
-    """The folder or file, where it is the only one; several must be pictures, one by one."""
-    from vbmem.data.code_files import is_code_name
-
-    if not images:
-        raise ValueError("no pictures were given; give the folder they are in, or the pictures one by one")
-    if len(images) == 1:
-        return images[0]
-    for path in images:
-        if path.is_dir() or is_code_name(path):
-            raise ValueError(
-                f"{path} is given among others, which must all be pictures; give a folder, or codes, alone"
-            )
-    return None
-
-
-def _frames(images: tuple[Path, ...], loaded: vbmem.Model, skip_broken: bool) -> tuple[torch.Tensor, list[str]]:
-    """The pictures of a folder, or those given one by one, as frames for a model, and their names."""
-    from vbmem.data.code_files import holds_codes
-    from vbmem.data.decoding import picture_names
-    from vbmem.pretrained.inputs import as_frames
-
-    source = _given_alone(images)
-    if source is None:
-        with broken_pictures(images, skip_broken) as broken:
-            frames = as_frames(images, loaded.frame, broken)
-        return frames, [str(path) for path in images if path not in (broken or ())]
-    if holds_codes(source):
-        raise ValueError(f"{source} holds codes, and the memory is one of pictures; give pictures")
-    if not source.is_dir():
-        return as_frames(source, loaded.frame), [source.name]
-    with broken_pictures(source, skip_broken) as broken:
-        frames = as_frames(source, loaded.frame, broken)
-    return frames, [str(name) for name in picture_names(source) if name not in (broken or ())]
 
 
 def _check_room(loaded: vbmem.Model, clusters: int) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from vbmem.commands import command
-from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.devices import Device, pick_device
+from vbmem.commands.given_pictures import SkipBroken, broken_pictures
 from vbmem.commands.output import console, say, show
 from vbmem.commands.processes import is_first, own_device, torchrun_group
 from vbmem.commands.trained_on import data_of

@@ -13,8 +13,8 @@ import tyro
 
 from vbmem import pretrained
 from vbmem.commands import command
-from vbmem.commands.broken_pictures import SkipBroken, broken_pictures
 from vbmem.commands.devices import Device, pick_device
+from vbmem.commands.given_pictures import SkipBroken, broken_pictures
 from vbmem.commands.output import print_json, say, show
 from vbmem.commands.trained_on import data_of
 from vbmem.data.settings import DataConfig, EpisodeKind, Part
