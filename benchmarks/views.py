@@ -9,8 +9,8 @@ time to learn that it is the same picture. Here are both kinds of networks, for 
 equal steps; see `posed`. Episodes of training have more pictures: 64 for models without a memory, which learn most of
 different ones, 16 for the others, whose memory has a cluster for each and is then resized to four.
 
-Of the VAEs, with and without a warm-up of the divergences, the best on validation pictures is the one that leads are
-over; they are on test pictures, seed by seed. What is finished is not trained again.
+Of the VAEs, with and without a warm-up of the divergences, the best on validation pictures, over the seeds that all
+have, is the one that leads are over; they are on test pictures, seed by seed. What is finished is not trained again.
 """
 
 from __future__ import annotations
@@ -108,7 +108,13 @@ def summarise(results: list[Json]) -> Json:
         return {seed: result[part]["elbo_per_frame"] for seed, result in found[name].items()}
 
     means = {name: mean_and_spread(list(bounds(name, "validation").values())) for name in found}
-    best = max((name for name in VAES if name in found), key=lambda name: means[name]["mean"], default=None)
+    vaes = [name for name in VAES if name in found]
+    common = set.intersection(*(set(found[name]) for name in vaes)) if vaes else set()
+
+    def on_validation(name: str) -> float:
+        return math.fsum(bounds(name, "validation")[seed] for seed in common)
+
+    best = max(vaes, key=on_validation) if common else None
     plain = {} if best is None else bounds(best, "test")
     summary: Json = {"best VAE": best, "models": {}}
     for name in found:
@@ -118,10 +124,12 @@ def summarise(results: list[Json]) -> Json:
         if lead is not None and lead["std"] is not None:
             lead["standard_error"] = lead["std"] / math.sqrt(len(leads))
         terms = [result["test"] for result in found[name].values()]
+        paid = [test["log_likelihood"] - test["elbo_per_frame"] for test in terms]
         summary["models"][name] = {
             "seeds": len(tested),
             "validation": means[name],
             "lead": lead,
+            "kl": mean_and_spread(paid),
             **{term: mean_and_spread([test[term] for test in terms]) for term in terms[0]},
         }
     return summary

@@ -349,6 +349,22 @@ def episodes() -> str:
     return table(" | ".join(found[0]), (row.values() for row in found))
 
 
+def views() -> str:
+    """Bounds, leads over the best VAE, and what is paid, of networks told of views."""
+    from vbmem.paper.training import as_text
+
+    rows = []
+    for name, model in read("views/views.json")["models"].items():
+        error = (model["lead"] or {}).get("standard_error")
+        lead = as_text(model["lead"], "+.1f") if error else ""
+        cells = [as_text(model["elbo_per_frame"], ".1f"), lead]
+        cells.append(f"{error:.1f}" if error else "")
+        cells += [as_text(model[term], ".0f") for term in ("log_likelihood", "kl")]
+        rows.append([f"`{name}`", *cells, str(model["seeds"])])
+    headings = "model | bound | lead | its standard error | likelihood | paid | seeds"
+    return table(headings, rows)
+
+
 def characters(binarised: str) -> str:
     """Bounds of episodes of one character, and the leads of the first model."""
     found = read(f"few_shot/{binarised}.json")
@@ -490,6 +506,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "results/novelty.json called known": called_known,
     "results/newcomer.json": newcomer,
     "results/episodes/episodes.json": episodes,
+    "results/views/views.json": views,
     "results/few_shot/rounded.json": lambda: characters("rounded"),
     "results/few_shot/rounded.json in short": characters_in_short,
     "results/few_shot/random.json": lambda: characters("random"),
