@@ -93,7 +93,7 @@ def tiny_network(
     network = config.build(FrameFormat(size, channels, likelihood)).eval()
     with torch.no_grad():
         for weights in network.parameters():
-            weights.add_(spread * torch.randn_like(weights))
+            weights.add_(spread * torch.randn(weights.shape))  # the same in any layout
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d):
                 assert module.running_mean is not None

@@ -206,7 +206,7 @@ def test_export_pushes_and_the_other_commands_take_the_name(hub, folder, tmp_pat
     assert f"pushed hf://me/tiny to {hub.endpoint}/me/tiny" in capsys.readouterr().out
     assert json.loads(hub.files("me/tiny")["config.json"])["card"]["license"] == "mit"
     memory = tmp_path / "my.memory"
-    memory_files.write(folder, memory, model="hf://me/tiny")
+    memory_files.write((folder,), memory, model="hf://me/tiny")
     with pytest.raises(ValueError, match=r"written by 'hf://me/tiny', .*; give --model hf://me/tiny"):
         memory_files.generate(memory)
     memory_files.generate(memory, tmp_path / "new.png", 4, model="hf://me/tiny")

@@ -70,6 +70,7 @@ class EpisodicModel(Trainable):
         self.config, self.frame = config, frame
         networks = build_networks(config.style, frame, config.filters, embedding_size, config.code_size)
         self.encoder, self.decoder, self.head_activation = networks
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the quicker layout everywhere
 
     @abstractmethod
     def forward(self, frames: Tensor, copies: int = 1) -> Evidence:
@@ -110,8 +111,8 @@ class EpisodicModel(Trainable):
         return CodePosterior(torch.lerp(posterior.mean, expected, self.refinement), posterior.var)
 
     def place_on(self, device: torch.device) -> Self:
-        """Move to a device, as it is trained and used there: channels last, on CUDA networks in their own precision."""
-        self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        """Move to a device, as it is trained and used there: on CUDA networks in their own precision."""
+        self.to(device)
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # shapes never change
             if self.config.precision == "bfloat16":
