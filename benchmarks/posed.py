@@ -1,14 +1,16 @@
 """Networks that are told what a view is, as `views` episodes make them: a picture shifted with its edges repeated,
 maybe a mirror image, in other light.
 
-The encoder takes all that back and embeds the plain picture; the decoder paints a plain picture and does it again. What
-is done are four numbers, `pose`: shift across, shift down, mirror image, light. The encoder puts them last in an
-embedding, and the decoder takes the last four of a code, which a memory keeps out of what it writes.
+The encoder takes all that back and embeds the plain picture, and by itself its middle, which all views show and say
+the same of; the decoder paints a plain picture and does it again. What is done are four numbers, `pose`: shift across,
+shift down, mirror image, light. The encoder puts them last in an embedding, and the decoder takes the last four of a
+code, which a memory keeps out of what it writes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 from vbmem.models.base import EpisodicModel
 from vbmem.models.settings import MemoryConfig, StatisticianConfig, VAEConfig
 from vbmem.models.statistician import NeuralStatistician
-from vbmem.nets import CodeHead, FrameFormat
+from vbmem.nets import CodeHead, CodePosterior, FrameFormat
 from vbmem.nets.pixels import STD_FLOOR, GaussianPixels
 from vbmem.nets.registry import Networks, build_networks, register
 
@@ -28,6 +30,7 @@ POSE_SIZE = 4
 REACH = 8  # shifts are of up to this part of a side
 UNIT = math.sqrt(3)  # the number of the largest shift: uniform ones then have variance 1
 DECIDED = 8.0  # how fast a picture turns into its mirror image, as the number of it goes from below 0 to above
+SURE = 1e-3  # the variance of a pose in an untrained model, about
 BRIGHTNESS = 0.45  # the mean of a plain picture
 LIGHT = 0.45  # standard deviation of the log of pictures' mean
 BRIGHTEST = 2.5  # of a plain picture, whose light may then darken it
@@ -35,17 +38,27 @@ BRIGHTEST = 2.5  # of a plain picture, whose light may then darken it
 
 @register(POSED)
 def posed(frame: FrameFormat, filters: int, embedding_size: int, code_size: int) -> Networks:
-    """The plain pair, told of views, for colour pictures."""
-    plain = build_networks(PLAIN, frame, filters, embedding_size - POSE_SIZE, code_size - POSE_SIZE)
-    return Networks(PosedEncoder(plain.encoder), PosedDecoder(plain.decoder), plain.activation)
+    """Plain pairs, told of views, for colour pictures."""
+    plain = build_networks(
+        PLAIN, frame, filters, embedding_size - share(embedding_size) - POSE_SIZE, code_size - POSE_SIZE
+    )
+    small = replace(frame, size=frame.size - 2 * (frame.size // REACH))
+    middle = build_networks(PLAIN, small, filters, share(embedding_size), code_size).encoder
+    return Networks(PosedEncoder(middle, plain.encoder), PosedDecoder(plain.decoder), plain.activation)
+
+
+def share(size: int) -> int:
+    """Of so many numbers, those that say what is in the middle of a plain picture, by its share of the pixels."""
+    return round(size * (1 - 2 / REACH) ** 2)
 
 
 class PosedEncoder(nn.Module):
-    """e(x) = (e(plain picture), pose)."""
+    """e(x) = (middle of the plain picture, plain picture, pose). All views show the middle, and say the same of it;
+    the rest is out of some of them, where they have nothing but repeated edges."""
 
-    def __init__(self, plain: nn.Module) -> None:
+    def __init__(self, middle: nn.Module, plain: nn.Module) -> None:
         super().__init__()
-        self.plain = plain
+        self.middle, self.plain = middle, plain
 
     def forward(self, frames: Tensor) -> Tensor:
         """Frames [N, 3, H, W] in [0, 1] -> embeddings [N, embedding_size]."""
@@ -54,7 +67,9 @@ class PosedEncoder(nn.Module):
             across, down, mirror, light = pose.unbind(-1)
             plain = moved(frames, -across, -down)
             plain = plain.where(_of_pictures(mirror < 0), plain.flip(-1)) / _of_pictures(factor_of(light))
-        return torch.cat([self.plain(plain), pose], dim=-1)
+            edge = frames.shape[-1] // REACH
+            middle = plain[..., edge:-edge, edge:-edge]
+        return torch.cat([self.middle(middle), self.plain(plain), pose], dim=-1)
 
 
 class PosedDecoder(nn.Module):
@@ -146,20 +161,36 @@ class ViewsMemory(MemoryConfig):
 def made_ready(model: EpisodicModel) -> EpisodicModel:
     """Networks in bfloat16 also on a CPU, which takes two thirds of the time there; the pose passed if there is one."""
     model.network_dtype = torch.bfloat16
-    return with_pose_passed(model) if model.config.style == POSED else model
-
-
-@torch.no_grad()
-def with_pose_passed(model: EpisodicModel) -> EpisodicModel:
-    """Let the head of q(z | x) begin with the pose of an embedding as the mean of a code's last numbers: with swish,
-    act(p) - act(-p) = p. Else it takes a thousand steps to find out."""
-    code_size = model.config.code_size
-    head = model.code_head if isinstance(model, NeuralStatistician) else model.get_submodule("head")
-    assert isinstance(head, CodeHead)
-    first, last = (head.layers[place].get_parameter("weight") for place in (0, -1))
-    pose = torch.eye(POSE_SIZE)
-    first[: 2 * POSE_SIZE] = 0
-    first[: 2 * POSE_SIZE, 2 * code_size - POSE_SIZE : 2 * code_size] = torch.cat([pose, -pose])
-    last[code_size - POSE_SIZE : code_size] = 0
-    last[code_size - POSE_SIZE : code_size, : 2 * POSE_SIZE] = torch.cat([pose, -pose], dim=1)
+    if model.config.style == POSED:
+        name = "code_head" if isinstance(model, NeuralStatistician) else "head"
+        head = model.get_submodule(name)
+        assert isinstance(head, CodeHead)
+        inputs = head.layers[0].get_parameter("weight").shape[1]
+        model.register_module(name, PosedHead(inputs, model.config.code_size, model.head_activation))
     return model
+
+
+class PosedHead(nn.Module):
+    """q(z | x): of the first numbers of a code by the middle of the picture alone, of the last ones with the pose as
+    their mean, and sure of it from the beginning. A network that only may pass it on loses it in some runs, and such a
+    run never recovers.
+
+    Args:
+        inputs: numbers that it sees: an embedding of twice the code's size, and maybe others, which are for all
+            numbers but the first.
+        code_size: numbers of the code.
+        activation: makes a nonlinearity.
+    """
+
+    def __init__(self, inputs: int, code_size: int, activation: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.seen = share(2 * code_size)
+        self.pose = slice(2 * code_size - POSE_SIZE, 2 * code_size)
+        self.middle = CodeHead(self.seen, share(code_size), activation)
+        self.rest = CodeHead(inputs, code_size - share(code_size), activation)
+
+    def forward(self, embeddings: Tensor) -> CodePosterior:
+        """Embeddings [.., inputs] -> posterior of codes [.., C]."""
+        rest, pose = self.rest(embeddings).cut(-POSE_SIZE)
+        pose = CodePosterior(embeddings[..., self.pose].to(pose.mean), SURE * pose.var)
+        return self.middle(embeddings[..., : self.seen]).joined(rest).joined(pose)

@@ -71,5 +71,7 @@ def test_all_views_of_a_picture_are_embedded_alike(views: Tensor) -> None:
 def test_codes_of_an_untrained_model_end_with_the_pose(config: ModelConfig, views: Tensor) -> None:
     model = config.build(FrameFormat(SIDE, 3))
     assert isinstance(model, CodedModel)
-    found = model.infer(views.unsqueeze(0)).mean[0, :, -posed.POSE_SIZE :]
-    torch.testing.assert_close(found, posed.pose_of(views), atol=0.02, rtol=0)
+    found = model.infer(views.unsqueeze(0))
+    pose = found.mean[0, :, -posed.POSE_SIZE :]
+    torch.testing.assert_close(pose, posed.pose_of(views))
+    assert found.var[..., -posed.POSE_SIZE :].median() < 0.01
