@@ -1,16 +1,15 @@
 """Networks that are told what a view is, as `views` episodes make them: a picture shifted with its edges repeated,
 maybe a mirror image, in other light.
 
-The encoder takes all that back and embeds the plain picture, and by itself its middle, which all views show and say
-the same of; the decoder paints a plain picture and does it again. What is done are four numbers, `pose`: shift across,
-shift down, mirror image, light. The encoder puts them last in an embedding, and the decoder takes the last four of a
-code, which a memory keeps out of what it writes.
+The encoder takes all that back and embeds the plain picture, and maybe its middle by itself; the decoder paints a plain
+picture and does it again. What is done are four numbers, `pose`: shift across, shift down, mirror image, light. The
+encoder puts them last in an embedding, and the decoder takes the last four of a code, which a memory keeps out of what
+it writes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -26,6 +25,7 @@ from vbmem.nets.registry import Networks, build_networks, register
 
 PLAIN = "batch-swish-up-first-linear"  # what looks at plain pictures and paints them
 POSED = f"{PLAIN}-posed"
+MIDDLE = f"{POSED}-middle"  # the same, with numbers of their own for the middle of a picture
 POSE_SIZE = 4
 REACH = 8  # shifts are of up to this part of a side
 UNIT = math.sqrt(3)  # the number of the largest shift: uniform ones then have variance 1
@@ -38,13 +38,19 @@ BRIGHTEST = 2.5  # of a plain picture, whose light may then darken it
 
 @register(POSED)
 def posed(frame: FrameFormat, filters: int, embedding_size: int, code_size: int) -> Networks:
-    """Plain pairs, told of views, for colour pictures."""
-    plain = build_networks(
-        PLAIN, frame, filters, embedding_size - share(embedding_size) - POSE_SIZE, code_size - POSE_SIZE
-    )
+    """The plain pair, told of views, for colour pictures."""
+    plain = build_networks(PLAIN, frame, filters, embedding_size - POSE_SIZE, code_size - POSE_SIZE)
+    return Networks(PosedEncoder(plain.encoder), PosedDecoder(plain.decoder), plain.activation)
+
+
+@register(MIDDLE)
+def posed_with_middle(frame: FrameFormat, filters: int, embedding_size: int, code_size: int) -> Networks:
+    """The same, with a plain encoder of the middle beside that of the whole picture."""
+    size = share(embedding_size)
+    pair = posed(frame, filters, embedding_size - size, code_size)
     small = replace(frame, size=frame.size - 2 * (frame.size // REACH))
-    middle = build_networks(PLAIN, small, filters, share(embedding_size), code_size).encoder
-    return Networks(PosedEncoder(middle, plain.encoder), PosedDecoder(plain.decoder), plain.activation)
+    pair.encoder.middle = build_networks(PLAIN, small, filters, size, code_size).encoder
+    return pair
 
 
 def share(size: int) -> int:
@@ -53,12 +59,13 @@ def share(size: int) -> int:
 
 
 class PosedEncoder(nn.Module):
-    """e(x) = (middle of the plain picture, plain picture, pose). All views show the middle, and say the same of it;
-    the rest is out of some of them, where they have nothing but repeated edges."""
+    """e(x) = (middle of the plain picture, plain picture, pose), or without the first. All views show the middle, and
+    say the same of it; the rest is out of some of them, where they have nothing but repeated edges."""
 
-    def __init__(self, middle: nn.Module, plain: nn.Module) -> None:
+    def __init__(self, plain: nn.Module) -> None:
         super().__init__()
-        self.middle, self.plain = middle, plain
+        self.plain = plain
+        self.middle: nn.Module | None = None
 
     def forward(self, frames: Tensor) -> Tensor:
         """Frames [N, 3, H, W] in [0, 1] -> embeddings [N, embedding_size]."""
@@ -67,9 +74,11 @@ class PosedEncoder(nn.Module):
             across, down, mirror, light = pose.unbind(-1)
             plain = moved(frames, -across, -down)
             plain = plain.where(_of_pictures(mirror < 0), plain.flip(-1)) / _of_pictures(factor_of(light))
+        embeddings = [self.plain(plain), pose]
+        if self.middle is not None:
             edge = frames.shape[-1] // REACH
-            middle = plain[..., edge:-edge, edge:-edge]
-        return torch.cat([self.middle(middle), self.plain(plain), pose], dim=-1)
+            embeddings.insert(0, self.middle(plain[..., edge:-edge, edge:-edge]))
+        return torch.cat(embeddings, dim=-1)
 
 
 class PosedDecoder(nn.Module):
@@ -159,38 +168,39 @@ class ViewsMemory(MemoryConfig):
 
 
 def made_ready(model: EpisodicModel) -> EpisodicModel:
-    """Networks in bfloat16 also on a CPU, which takes two thirds of the time there; the pose passed if there is one."""
+    """Networks in bfloat16 also on a CPU, which takes two thirds of the time there; a head that knows of poses."""
     model.network_dtype = torch.bfloat16
-    if model.config.style == POSED:
+    if model.config.style in (POSED, MIDDLE):
         name = "code_head" if isinstance(model, NeuralStatistician) else "head"
         head = model.get_submodule(name)
         assert isinstance(head, CodeHead)
-        inputs = head.layers[0].get_parameter("weight").shape[1]
-        model.register_module(name, PosedHead(inputs, model.config.code_size, model.head_activation))
+        model.register_module(name, PosedHead(head, model))
     return model
 
 
 class PosedHead(nn.Module):
-    """q(z | x): of the first numbers of a code by the middle of the picture alone, of the last ones with the pose as
-    their mean, and sure of it from the beginning. A network that only may pass it on loses it in some runs, and such a
-    run never recovers.
+    """q(z | x), with the pose as the mean of the last numbers of a code, and sure of it from the beginning. A network
+    that only may pass it on loses it in some runs, and such a run never recovers. Where the middle of a picture has
+    numbers of its own, they are the first ones, and come from it alone.
 
     Args:
-        inputs: numbers that it sees: an embedding of twice the code's size, and maybe others, which are for all
-            numbers but the first.
-        code_size: numbers of the code.
-        activation: makes a nonlinearity.
+        head: what the model has by itself; it sees an embedding of twice the code's size, and maybe more.
+        model: whose head it will be.
     """
 
-    def __init__(self, inputs: int, code_size: int, activation: Callable[[], nn.Module]) -> None:
+    def __init__(self, head: CodeHead, model: EpisodicModel) -> None:
         super().__init__()
-        self.seen = share(2 * code_size)
+        code_size, activation = model.config.code_size, model.head_activation
         self.pose = slice(2 * code_size - POSE_SIZE, 2 * code_size)
-        self.middle = CodeHead(self.seen, share(code_size), activation)
-        self.rest = CodeHead(inputs, code_size - share(code_size), activation)
+        self.seen = share(2 * code_size) if model.config.style == MIDDLE else 0
+        self.middle, self.rest = None, head
+        if self.seen:
+            inputs = head.layers[0].get_parameter("weight").shape[1]
+            self.middle = CodeHead(self.seen, share(code_size), activation)
+            self.rest = CodeHead(inputs, code_size - share(code_size), activation)
 
     def forward(self, embeddings: Tensor) -> CodePosterior:
         """Embeddings [.., inputs] -> posterior of codes [.., C]."""
         rest, pose = self.rest(embeddings).cut(-POSE_SIZE)
-        pose = CodePosterior(embeddings[..., self.pose].to(pose.mean), SURE * pose.var)
-        return self.middle(embeddings[..., : self.seen]).joined(rest).joined(pose)
+        found = rest.joined(CodePosterior(embeddings[..., self.pose].to(pose.mean), SURE * pose.var))
+        return found if self.middle is None else self.middle(embeddings[..., : self.seen]).joined(found)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from posed import PLAIN, POSED, ViewsMemory, ViewsStatistician, ViewsVAE
+from posed import MIDDLE, PLAIN, POSED, ViewsMemory, ViewsStatistician, ViewsVAE
 from report import emit
 from vbmem.data.image_set import ImageSet
 from vbmem.data.settings import DataConfig
@@ -54,13 +54,15 @@ MODELS: dict[str, ModelConfig] = {
     "vae": ViewsVAE(style="batch-swish-up-first"),
     "vae-linear": ViewsVAE(style=PLAIN),
     "vae-posed": ViewsVAE(style=POSED),
+    "vae-middle": ViewsVAE(style=MIDDLE),
     "statistician-posed": ViewsStatistician(context_size=256, style=POSED),
     "memory-linear": ViewsMemory(rows=2, own_size=100, style=PLAIN, **MEMORY),
     "memory-posed": ViewsMemory(rows=0, own_size=16, style=POSED, **MEMORY),
+    "memory-middle": ViewsMemory(rows=0, own_size=16, style=MIDDLE, **MEMORY),
 }
 WARMED = "-warmed-up"
-VAES = [name + end for name, end in itertools.product(("vae", "vae-linear", "vae-posed"), ("", WARMED))]
-ALL = (*VAES, "statistician-posed", "memory-linear", "memory-posed")
+VAES = [name + end for name, end in itertools.product(("vae", "vae-linear", "vae-posed", "vae-middle"), ("", WARMED))]
+ALL = (*VAES, "statistician-posed", "memory-linear", "memory-posed", "memory-middle")
 console = Console(width=110)
 
 

@@ -1,5 +1,7 @@
 """The networks of `benchmarks/posed.py` know what a view is: they find out how a picture is seen, and undo it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -60,18 +62,27 @@ def test_all_views_of_a_picture_are_embedded_alike(views: Tensor) -> None:
     torch.testing.assert_close(middle, middle[:1].expand_as(middle))
 
 
+@pytest.mark.parametrize("style", [posed.POSED, posed.MIDDLE])
 @pytest.mark.parametrize(
     "config",
     [
-        posed.ViewsVAE(code_size=20, filters=4, style=posed.POSED),
-        posed.ViewsMemory(code_size=20, filters=4, style=posed.POSED, own_size=8, rows=0, clusters=4),
+        posed.ViewsVAE(code_size=20, filters=4),
+        posed.ViewsMemory(code_size=20, filters=4, own_size=8, rows=0, clusters=4),
     ],
     ids=["vae", "memory"],
 )
-def test_codes_of_an_untrained_model_end_with_the_pose(config: ModelConfig, views: Tensor) -> None:
-    model = config.build(FrameFormat(SIDE, 3))
+def test_codes_of_an_untrained_model_end_with_the_pose(config: ModelConfig, style: str, views: Tensor) -> None:
+    model = replace(config, style=style).build(FrameFormat(SIDE, 3))
     assert isinstance(model, CodedModel)
     found = model.infer(views.unsqueeze(0))
     pose = found.mean[0, :, -posed.POSE_SIZE :]
     torch.testing.assert_close(pose, posed.pose_of(views))
     assert found.var[..., -posed.POSE_SIZE :].median() < 0.01
+
+
+def test_numbers_of_the_middle_are_the_same_for_all_views(views: Tensor) -> None:
+    model = posed.ViewsVAE(code_size=20, filters=4, style=posed.MIDDLE).build(FrameFormat(SIDE, 3)).eval()
+    assert isinstance(model, CodedModel)
+    model.network_dtype = torch.float32
+    first = model.infer(views.unsqueeze(0)).mean[0, :, : posed.share(20)]
+    torch.testing.assert_close(first, first[:1].expand_as(first), atol=1e-3, rtol=1e-3)
