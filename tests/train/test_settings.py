@@ -84,7 +84,8 @@ def test_presets_are_different_runs():
 
 def test_models_carry_their_kind():
     kinds = {"vae": VAEConfig(), "statistician": StatisticianConfig(), "dkm": DKMConfig(), "memory": MemoryConfig()}
-    assert kinds.keys() == ModelConfig.kinds.keys()
+    ours = {kind for kind, config in ModelConfig.kinds.items() if config.__module__.startswith("vbmem.")}
+    assert kinds.keys() == ours  # those of benchmarks aside, which other tests import
     for kind, model in kinds.items():
         values = to_dict(RunConfig(model=model))
         assert values["model"]["kind"] == kind
