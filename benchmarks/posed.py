@@ -170,18 +170,31 @@ class ViewsMemory(MemoryConfig):
 def made_ready(model: EpisodicModel) -> EpisodicModel:
     """Networks in bfloat16 also on a CPU, which takes two thirds of the time there; a head that knows of poses."""
     model.network_dtype = torch.bfloat16
-    if model.config.style in (POSED, MIDDLE):
-        name = "code_head" if isinstance(model, NeuralStatistician) else "head"
-        head = model.get_submodule(name)
-        assert isinstance(head, CodeHead)
-        model.register_module(name, PosedHead(head, model))
+    name = "code_head" if isinstance(model, NeuralStatistician) else "head"
+    head = model.get_submodule(name)
+    assert isinstance(head, CodeHead)
+    if model.config.style == POSED:
+        pass_pose(head, model.config.code_size)
+    elif model.config.style == MIDDLE:
+        model.register_module(name, MiddleHead(head, model))
     return model
 
 
-class PosedHead(nn.Module):
-    """q(z | x), with the pose as the mean of the last numbers of a code, and sure of it from the beginning. A network
-    that only may pass it on loses it in some runs, and such a run never recovers. Where the middle of a picture has
-    numbers of its own, they are the first ones, and come from it alone.
+@torch.no_grad()
+def pass_pose(head: CodeHead, code_size: int) -> None:
+    """Let the head of q(z | x) begin with the pose of an embedding as the mean of a code's last numbers: with swish,
+    act(p) - act(-p) = p. Else it takes a thousand steps to find out."""
+    first, last = (head.layers[place].get_parameter("weight") for place in (0, -1))
+    pose = torch.eye(POSE_SIZE)
+    first[: 2 * POSE_SIZE] = 0
+    first[: 2 * POSE_SIZE, 2 * code_size - POSE_SIZE : 2 * code_size] = torch.cat([pose, -pose])
+    last[code_size - POSE_SIZE : code_size] = 0
+    last[code_size - POSE_SIZE : code_size, : 2 * POSE_SIZE] = torch.cat([pose, -pose], dim=1)
+
+
+class MiddleHead(nn.Module):
+    """q(z | x), of the first numbers of a code by the middle of the picture alone, of the last ones with the pose as
+    their mean, and sure of it from the beginning.
 
     Args:
         head: what the model has by itself; it sees an embedding of twice the code's size, and maybe more.
@@ -190,17 +203,15 @@ class PosedHead(nn.Module):
 
     def __init__(self, head: CodeHead, model: EpisodicModel) -> None:
         super().__init__()
-        code_size, activation = model.config.code_size, model.head_activation
+        code_size = model.config.code_size
+        inputs = head.layers[0].get_parameter("weight").shape[1]
         self.pose = slice(2 * code_size - POSE_SIZE, 2 * code_size)
-        self.seen = share(2 * code_size) if model.config.style == MIDDLE else 0
-        self.middle, self.rest = None, head
-        if self.seen:
-            inputs = head.layers[0].get_parameter("weight").shape[1]
-            self.middle = CodeHead(self.seen, share(code_size), activation)
-            self.rest = CodeHead(inputs, code_size - share(code_size), activation)
+        self.seen, first = share(2 * code_size), share(code_size)
+        self.middle = CodeHead(self.seen, first, model.head_activation)
+        self.rest = CodeHead(inputs, code_size - first, model.head_activation)
 
     def forward(self, embeddings: Tensor) -> CodePosterior:
         """Embeddings [.., inputs] -> posterior of codes [.., C]."""
         rest, pose = self.rest(embeddings).cut(-POSE_SIZE)
-        found = rest.joined(CodePosterior(embeddings[..., self.pose].to(pose.mean), SURE * pose.var))
-        return found if self.middle is None else self.middle(embeddings[..., : self.seen]).joined(found)
+        pose = CodePosterior(embeddings[..., self.pose].to(pose.mean), SURE * pose.var)
+        return self.middle(embeddings[..., : self.seen]).joined(rest).joined(pose)

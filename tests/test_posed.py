@@ -76,8 +76,9 @@ def test_codes_of_an_untrained_model_end_with_the_pose(config: ModelConfig, styl
     assert isinstance(model, CodedModel)
     found = model.infer(views.unsqueeze(0))
     pose = found.mean[0, :, -posed.POSE_SIZE :]
-    torch.testing.assert_close(pose, posed.pose_of(views))
-    assert found.var[..., -posed.POSE_SIZE :].median() < 0.01
+    torch.testing.assert_close(pose, posed.pose_of(views), atol=0.02, rtol=0)
+    if style == posed.MIDDLE:
+        assert found.var[..., -posed.POSE_SIZE :].median() < 0.01
 
 
 def test_numbers_of_the_middle_are_the_same_for_all_views(views: Tensor) -> None:
